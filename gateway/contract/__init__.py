@@ -1,0 +1,1 @@
+"""The only words that the planes share. Pure values, validated whole, applied whole; versioned and signed on the way."""
