@@ -1,0 +1,1 @@
+"""The control plane: Django project, slow loop, REST API."""

@@ -1,0 +1,1 @@
+"""Live pages from frames, history from rollups. Views only."""

@@ -1,0 +1,1 @@
+"""Engine dialects: metrics text in, Telemetry out."""

@@ -23,9 +23,7 @@ class PoolSpec(Struct, frozen=True, kw_only=True):
     """A pool: its policy and what only the shell needs."""
 
     policy: PoolPolicy
-    models: tuple[
-        str, ...
-    ]  # served names; the first is what the backends call it, others are aliases
+    models: tuple[str, ...]  # served names; the first is what the backends call it, others are aliases
     fallback: FallbackSpec = FallbackSpec()
     sse_keepalive_s: float = 0.0
     connect_timeout_s: float = 2.0

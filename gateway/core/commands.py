@@ -105,13 +105,5 @@ class WakeAt:
 
 
 Command = (
-    ReserveQuota
-    | SettleQuota
-    | RefundQuota
-    | Dispatch
-    | Refuse
-    | Evict
-    | Abort
-    | BreakerChanged
-    | WakeAt
+    ReserveQuota | SettleQuota | RefundQuota | Dispatch | Refuse | Evict | Abort | BreakerChanged | WakeAt
 )

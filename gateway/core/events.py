@@ -29,7 +29,9 @@ class Arrived:
     weight: float = 1.0
     deadline_at: float | None = None  # when the caller gives up
     is_retry: bool = False
-    has_quota: bool = False  # True: some request bucket, token bucket or concurrency bound applies (see ReserveQuota)
+    has_quota: bool = (
+        False  # True: some request bucket, token bucket or concurrency bound applies (see ReserveQuota)
+    )
 
 
 @dataclass(frozen=True, slots=True)

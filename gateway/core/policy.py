@@ -83,12 +83,8 @@ class PoolPolicy:
     name: str
     limit: LimitPolicy = field(default_factory=LimitPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
-    watermark: WatermarkPolicy | None = (
-        None  # None: off, which is right wherever the token valve runs
-    )
-    output_cost: float = (
-        20.0  # cost of an output token in prompt tokens: 20 on a GPU, 4 on a CPU engine
-    )
+    watermark: WatermarkPolicy | None = None  # None: off, which is right wherever the token valve runs
+    output_cost: float = 20.0  # cost of an output token in prompt tokens: 20 on a GPU, 4 on a CPU engine
     default_output_tokens: int = 256  # predicted before anything was seen of a tenant
     max_output_tokens: int = 4096  # bounds a reservation where the caller names no max_tokens
 
