@@ -1,6 +1,6 @@
-"""How a body travels: one header line, then the body's bytes, authenticated together with HMAC-SHA256.
+r"""How a body travels: one header line, then the body's bytes, authenticated together with HMAC-SHA256.
 
-    {"v":1,"kind":"bounds","generation":1,"epoch":7,"seq":41,"sent_at":...,"key_id":"...","mac":"..."}\\n<body>
+    {"v":1,"kind":"bounds","generation":1,"epoch":7,"seq":41,"sent_at":...,"key_id":"...","mac":"..."}\n<body>
 
 The mac covers the header without its `mac` and the body. Two keys may be known (rotation). Anything that is not
 exactly this is refused with a named reason; the caller counts it and keeps what it has.
@@ -16,7 +16,7 @@ VERSION = 1
 MAX_HEADER_BYTES = 1024
 
 
-class EnvelopeRefused(Exception):
+class EnvelopeRefused(Exception):  # noqa: N818  # a verdict, named by the glossary
     """The bytes are not a genuine envelope of the expected kind. `reason` is a low-cardinality word."""
 
     def __init__(self, reason: str) -> None:
