@@ -1,1 +1,1 @@
-"""The engine model that proves the core on a virtual clock, and the same model as a runnable server."""
+"""A model of inference engines and their callers: proves the core on a virtual clock, and stands in for real engines."""
