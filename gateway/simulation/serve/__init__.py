@@ -1,0 +1,1 @@
+"""The engine model as an OpenAI-compatible server: `python -m gateway.simulation.serve --help`."""
