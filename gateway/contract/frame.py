@@ -82,6 +82,7 @@ class TenantFrame(Struct, frozen=True, kw_only=True):
     waiting: int
     in_flight: int
     cost_share: float
+    main_reason: str | None = None  # the ShedReason that hit it most in this second
 
 
 class GatewayFrame(Struct, frozen=True, kw_only=True):
