@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from gateway.contract.addresses import url_problem
 from gateway.contract.bounds import BackendBound, Bounds
 from gateway.contract.overrides import Overrides, OverrideSpec
 from gateway.contract.snapshot import GrantSpec, KeySpec, PoolSpec, Snapshot
-from gateway.core.policy import GatePolicy, Problem
+from gateway.contract.urls import url_problem
+from gateway.core.policy import GatePolicy, Problem, check
 from gateway.core.vocabulary import OverrideKind
 
 _T = TypeVar("_T")
@@ -37,10 +37,8 @@ def gate_policy(snapshot: Snapshot, gateways: int = 1) -> GatePolicy:
     )
 
 
-def snapshot_problems(
-    snapshot: Snapshot, check: Callable[[GatePolicy], Iterable[Problem]] | None = None
-) -> tuple[Problem, ...]:
-    """Everything that is wrong with a snapshot. `check` is core's own check of the gate's part."""
+def snapshot_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
+    """Everything that is wrong with a snapshot, core's own check of the gate's part included; warnings are not."""
     sections = (
         _header_problems(snapshot),
         _tier_problems(snapshot),
@@ -51,7 +49,7 @@ def snapshot_problems(
         _key_problems(snapshot),
     )
     found = tuple(problem for section in sections for problem in section)
-    if found or check is None:
+    if found:
         return found  # core's check may rely on names that are unique and known
     return tuple(p for p in check(gate_policy(snapshot)) if not p.is_warning)
 

@@ -21,7 +21,6 @@ from gateway.contract.frame import Frame
 from gateway.contract.overrides import Overrides
 from gateway.contract.report import GatewayReport, UsageDelta
 from gateway.contract.snapshot import Snapshot
-from gateway.core import policy as policy_
 from gateway.core.policy import Problem
 
 Body = TypeVar("Body", bound=Struct)
@@ -91,11 +90,7 @@ def _refusal(fault: Exception) -> ContractRefused:
     return ContractRefused(path.rstrip("`").lstrip("."), message or type(fault).__name__)
 
 
-def _checked_snapshot(snapshot: Snapshot) -> tuple[Problem, ...]:
-    return snapshot_problems(snapshot, getattr(policy_, "check", None))
-
-
-_SNAPSHOT = _Kind(Snapshot, MAX_SNAPSHOT_BYTES, snapshot_.SCHEMA, _checked_snapshot)
+_SNAPSHOT = _Kind(Snapshot, MAX_SNAPSHOT_BYTES, snapshot_.SCHEMA, snapshot_problems)
 _BOUNDS = _Kind(Bounds, MAX_BOUNDS_BYTES, bounds_.SCHEMA, bounds_problems)
 _OVERRIDES = _Kind(Overrides, MAX_OVERRIDES_BYTES, overrides_.SCHEMA, overrides_problems)
 _REPORT = _Kind(GatewayReport, MAX_REPORT_BYTES, report_.SCHEMA)

@@ -1,0 +1,294 @@
+"""Receive what control publishes (snapshot, bounds, overrides), keep the last good of each, in memory and on disk.
+
+Pushed over the channel `keys.CHANGES`, which carries kind and version only: the key is read again. Messages sent
+while nobody listened are lost, therefore everything is read again on every subscription and every `resync_s`.
+
+A body is taken only if it is genuine, newer than what is held, and good as a whole; otherwise it is refused, counted,
+told in the report, and what is held stays. Times in bodies are the sender's epoch seconds; they become times on the
+gate's monotonic clock here, once, when a version is first seen: later jumps of either wall clock change nothing.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis.asyncio.client import PubSub
+
+from gateway import lastgood
+from gateway.clocks import Clocks
+from gateway.contract import keys
+from gateway.contract.bounds import BackendBound, Bounds
+from gateway.contract.checks import gate_policy
+from gateway.contract.codec import ContractRefused, decode_bounds, decode_overrides, decode_snapshot
+from gateway.contract.envelope import (
+    MAX_HEADER_BYTES,
+    EnvelopeRefused,
+    Header,
+    SigningKey,
+    unseal,
+)
+from gateway.contract.overrides import Overrides
+from gateway.contract.snapshot import Snapshot
+from gateway.core.events import BackendBounds, BoundsReceived, Configured, Event, Override, OverridesReceived
+from gateway.core.vocabulary import OverrideKind
+from gateway.credentials import resolve_all
+from gateway.state import Applied, Source, State, Version, index
+from gateway.valkey import Client, Link, get, get_start
+
+log = logging.getLogger("sluicegate.snapshots")
+
+SNAPSHOT, BOUNDS, OVERRIDES = "snapshot", "bounds", "overrides"
+KEYS = {SNAPSHOT: keys.SNAPSHOT, BOUNDS: keys.BOUNDS, OVERRIDES: keys.OVERRIDES}
+BOUNDS_STORED_EVERY_S = 10.0  # they change every second; a restart needs them roughly
+SKEW_SAMPLES = 10
+
+
+@dataclass(slots=True)
+class Skew:
+    """How far this host's wall clock is ahead of control's: the smallest of the last differences seen on a push.
+
+    The smallest, because a difference is the skew plus the time on the way, which is never negative.
+    """
+
+    seen: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_SAMPLES))
+
+    def observe(self, sent_at: float, wall: float) -> None:
+        """A body sent at `sent_at` (control's clock) was pushed and arrived at `wall` (ours)."""
+        self.seen.append(wall - sent_at)
+
+    @property
+    def seconds(self) -> float:
+        """The estimate; 0 where nothing was seen yet."""
+        return min(self.seen, default=0.0)
+
+
+@dataclass(slots=True)
+class Snapshots:
+    """Takes bodies and tells the gate (`deliver`) and everybody else (`on_applied`)."""
+
+    state: State
+    signing_keys: tuple[SigningKey, ...]
+    gateway: str
+    directory: Path
+    clocks: Clocks
+    deliver: Callable[[Event], None]
+    resync_s: float = 2.0
+    on_applied: list[Callable[[Applied], None]] = field(default_factory=list)
+    refused: dict[tuple[str, str], int] = field(default_factory=dict)  # by (kind, reason): for the metrics
+    held: dict[str, Version] = field(default_factory=dict)
+    skew: Skew = field(default_factory=Skew)
+    _seen: dict[str, bytes] = field(default_factory=dict)  # header line last looked at, by kind
+    _unstored: dict[str, bytes] = field(default_factory=dict)
+    _to_store: asyncio.Event = field(default_factory=asyncio.Event)
+    _bounds_stored_at: float = float("-inf")
+
+    # -- from disk ------------------------------------------------------------------------------------------------
+
+    def load(self) -> bool:
+        """Take what was kept on disk; True where there is a snapshot in force afterwards."""
+        for kind in KEYS:
+            data = lastgood.load(self._file(kind))
+            if data is not None:
+                self.take(kind, data, Source.DISK)
+        self._seen.clear()
+        return self.state.applied is not None
+
+    async def store(self) -> None:
+        """For ever: write to disk what was taken. A full disk is said and does not stop anything."""
+        while True:
+            await self._to_store.wait()
+            self._to_store.clear()
+            while self._unstored:
+                kind, data = self._unstored.popitem()
+                try:
+                    await asyncio.to_thread(lastgood.store, self._file(kind), data)
+                except OSError as fault:
+                    log.error("%s could not be kept on disk: %s", kind, fault.strerror)  # noqa: TRY400  # expected
+
+    def _file(self, kind: str) -> Path:
+        return self.directory / f"{kind}.sealed"
+
+    # -- from Valkey ----------------------------------------------------------------------------------------------
+
+    async def run(self, link: Link) -> None:
+        """For ever: stay subscribed."""
+        await link.run(lambda client: self._session(client, link))
+
+    async def _session(self, client: Client, link: Link) -> None:
+        async with client.pubsub() as channel:
+            await channel.subscribe(keys.CHANGES)
+            await _confirmed(channel)  # what is published from here on reaches us: now read what was before
+            for kind in KEYS:
+                await self._read(client, kind)
+            link.came_up()
+            await self._listen(client, channel)
+
+    async def _listen(self, client: Client, channel: PubSub) -> None:
+        read_at = self.clocks.monotonic() + self.resync_s
+        is_heard = True
+        while True:
+            left_s = read_at - self.clocks.monotonic()
+            if left_s <= 0:
+                if not is_heard:
+                    raise ConnectionError("the subscription is deaf")
+                await channel.ping()
+                is_heard = False
+                for kind in KEYS:
+                    await self._read_if_new(client, kind)
+                read_at = self.clocks.monotonic() + self.resync_s
+                continue
+            message = await channel.get_message(timeout=left_s)
+            if message is None:
+                continue
+            is_heard = True
+            pushed = _kind_of(message)
+            if pushed is not None:
+                await self._read(client, pushed, is_live=True)
+
+    async def _read_if_new(self, client: Client, kind: str) -> None:
+        """Read the header line alone; the body only where that line is not the one seen last."""
+        start = await get_start(client, KEYS[kind], MAX_HEADER_BYTES + 1)
+        if start and _header_line(start) != self._seen.get(kind):
+            await self._read(client, kind)
+
+    async def _read(self, client: Client, kind: str, *, is_live: bool = False) -> None:
+        data = await get(client, KEYS[kind])
+        if data is not None and _header_line(data) != self._seen.get(kind):
+            self.take(kind, data, Source.VALKEY, is_live=is_live)
+
+    # -- taking ---------------------------------------------------------------------------------------------------
+
+    def take(self, kind: str, data: bytes, source: Source, *, is_live: bool = False) -> bool:
+        """Take one sealed body if it is genuine, newer and good; True where it is now in force.
+
+        `is_live`: it was pushed a moment ago, so its `sent_at` is control's clock now.
+        """
+        self._seen[kind] = _header_line(data)
+        try:
+            header, body = unseal(self.signing_keys, kind, data)
+            if not self._is_newer(kind, header):
+                return False
+            if is_live:
+                self.skew.observe(header.sent_at, self.clocks.wall())
+            self._apply(kind, header, body, source)
+        except EnvelopeRefused as refusal:
+            self._refuse(kind, refusal.reason, f"envelope: {refusal.reason}")
+            return False
+        except ContractRefused as refusal:
+            self._refuse(kind, "invalid", str(refusal))
+            return False
+        self.held[kind] = header.version
+        if source is Source.VALKEY:
+            self._keep(kind, data)
+        return True
+
+    def _is_newer(self, kind: str, header: Header) -> bool:
+        held = self.held.get(kind)
+        if held is not None and header.version < held:
+            self._refuse(kind, "older", f"version {header.version} is older than {held}")
+        return held is None or header.version > held
+
+    def _apply(self, kind: str, header: Header, body: bytes, source: Source) -> None:
+        if kind == SNAPSHOT:
+            self._apply_snapshot(decode_snapshot(body), header, source)
+        elif kind == BOUNDS:
+            self._apply_bounds(decode_bounds(body), header)
+        else:
+            self._apply_overrides(decode_overrides(body), header)
+
+    def _apply_snapshot(self, snapshot: Snapshot, header: Header, source: Source) -> None:
+        applied = index(snapshot, header.version, source, resolve_all(snapshot.backends))
+        self.state.applied = applied
+        self.state.snapshot_refused = None
+        self.deliver(Configured(gate_policy(snapshot, self.state.gateways)))
+        for tell in self.on_applied:
+            tell(applied)
+        log.info("snapshot revision %d applied from %s", snapshot.revision, source)
+
+    def _apply_bounds(self, bounds: Bounds, header: Header) -> None:
+        share, seats = self._own_part(bounds)
+        control_now = self._control_now(header)
+        backends = tuple(_backend_bounds(b, seats.get(b.backend), control_now) for b in bounds.backends)
+        self.state.gateways = max(1, len(bounds.gateways))
+        self.state.bounds_version = header.version
+        self.deliver(BoundsReceived(share=share, backends=backends, epoch=header.epoch))
+
+    def _own_part(self, bounds: Bounds) -> tuple[float, dict[str, int]]:
+        """This gateway's share and seats. One that the slow loop does not know yet counts itself in."""
+        for share in bounds.gateways:
+            if share.gateway == self.gateway:
+                return share.share, share.seats
+        return 1.0 / (len(bounds.gateways) + 1), {}
+
+    def _apply_overrides(self, overrides: Overrides, header: Header) -> None:
+        offset_s = self.clocks.monotonic() - self._control_now(header)
+        in_force = tuple(
+            Override(kind=o.kind, target=o.target, value=o.value, expires_at=o.expires_at + offset_s)
+            for o in overrides.overrides
+        )
+        self.state.overrides_version = overrides.version
+        self.state.fallback_until = {
+            o.target: o.expires_at for o in in_force if o.kind is OverrideKind.POOL_FALLBACK
+        }
+        self.deliver(OverridesReceived(in_force))
+
+    def _control_now(self, header: Header) -> float:
+        """Control's clock now, as far as can be told: never before it sent this body."""
+        return max(header.sent_at, self.clocks.wall() - self.skew.seconds)
+
+    def _refuse(self, kind: str, reason: str, message: str) -> None:
+        self.refused[kind, reason] = self.refused.get((kind, reason), 0) + 1
+        if kind == SNAPSHOT:
+            self.state.snapshot_refused = message
+        log.warning("%s refused, the last good one stays: %s", kind, message)
+
+    def _keep(self, kind: str, data: bytes) -> None:
+        if kind == BOUNDS:
+            now = self.clocks.monotonic()
+            if now < self._bounds_stored_at + BOUNDS_STORED_EVERY_S:
+                return
+            self._bounds_stored_at = now
+        self._unstored[kind] = data
+        self._to_store.set()
+
+
+def _header_line(data: bytes) -> bytes:
+    return data[: MAX_HEADER_BYTES + 1].partition(b"\n")[0]
+
+
+async def _confirmed(channel: PubSub) -> None:
+    """Wait until Valkey has confirmed the subscription."""
+    async with asyncio.timeout(1.0):
+        while True:
+            message = await channel.get_message(timeout=0.25)
+            if message is not None and message["type"] == "subscribe":
+                return
+
+
+def _kind_of(message: dict[str, object]) -> str | None:
+    """Which of our kinds a message announces; None for every other message."""
+    data = message.get("data")
+    if message.get("type") != "message" or not isinstance(data, bytes):
+        return None
+    kind = data.partition(b" ")[0].decode("ascii", "replace")
+    return kind if kind in KEYS else None
+
+
+def _backend_bounds(bound: BackendBound, seats: int | None, control_now: float) -> BackendBounds:
+    return BackendBounds(
+        backend=bound.backend,
+        limit_min=bound.limit_min,
+        limit_max=bound.limit_max,
+        seats=seats,
+        kv_target=bound.kv_target,
+        kappa=bound.kappa,
+        kv_capacity_tokens=bound.kv_capacity_tokens,
+        engine_running=bound.engine_running,
+        engine_waiting=bound.engine_waiting,
+        kv_ratio=bound.kv_ratio,
+        telemetry_age_s=None if bound.scraped_at is None else max(0.0, control_now - bound.scraped_at),
+        breaker=bound.breaker,
+    )
