@@ -87,6 +87,7 @@ class BackendGauges(Struct, frozen=True, kw_only=True):
     backend: str
     pool: str
     limit: float
+    reserved_seats: int = 0
     in_flight: int
     in_flight_by_tier: tuple[int, ...]
     kv_tokens: int
