@@ -86,7 +86,7 @@ def _body(status: int, wording: Wording, error: dict[str, object]) -> bytes:
     error["request_id"] = wording.request_id
     if not wording.is_anthropic:
         return _encode({"error": error})
-    error["type"] = _ANTHROPIC_TYPE.get(status, "api_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004  # the class of server errors
+    error["type"] = _ANTHROPIC_TYPE.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return _encode({"type": "error", "error": error, "request_id": wording.request_id})
 
 

@@ -3,6 +3,8 @@
 `{retry}` becomes a sentence that says when to try again, or nothing where only a later time helps.
 """
 
+# ruff: noqa: RUF001  # Chinese punctuation is meant
+
 from collections.abc import Mapping
 
 from gateway.core.vocabulary import Fault, ShedReason
@@ -13,7 +15,7 @@ _EN: dict[str, str] = {
     ShedReason.RATE_LIMITED: "Your request rate is above its limit.{retry}",
     ShedReason.TOKEN_LIMITED: "Your LLM token rate is above its limit.{retry}",
     ShedReason.CONCURRENCY_LIMITED: "You have as many requests in progress as your limit allows.{retry}",
-    ShedReason.QUOTA_EXHAUSTED: "Your monthly LLM token quota is used up. It starts anew next month; ask your operator for more.",
+    ShedReason.QUOTA_EXHAUSTED: "Your monthly LLM token quota is used up. It starts anew next month.",
     ShedReason.RETRY_BUDGET: "Too many retries are on their way while the model is at capacity.{retry}",
     ShedReason.QUEUE_FULL: "The model is at capacity and its queue is full.{retry}",
     ShedReason.EARLY_DROP: "The model is at capacity: your request could not start in time.{retry}",
@@ -38,7 +40,7 @@ _ZH: dict[str, str] = {
     ShedReason.RATE_LIMITED: "请求频率已超过限额。{retry}",
     ShedReason.TOKEN_LIMITED: "LLM 令牌速率已超过限额。{retry}",
     ShedReason.CONCURRENCY_LIMITED: "同时进行的请求数已达到限额。{retry}",
-    ShedReason.QUOTA_EXHAUSTED: "本月的 LLM 令牌配额已用完，下月重新计算；如需更多请联系管理员。",
+    ShedReason.QUOTA_EXHAUSTED: "本月的 LLM 令牌配额已用完，下月重新计算。",
     ShedReason.RETRY_BUDGET: "当前大模型算力已达承载上限，且重试请求过多。{retry}",
     ShedReason.QUEUE_FULL: "当前大模型算力已达承载上限，排队已满。{retry}",
     ShedReason.EARLY_DROP: "当前大模型算力已达承载上限，请求无法按时开始处理。{retry}",
@@ -79,7 +81,9 @@ def shed_text(
     for messages in replaced:
         own = messages.get(language)
         if own:
-            return own.replace("{retry}", retry).replace("{seconds}", str(after_s if after_s is not None else ""))
+            return own.replace("{retry}", retry).replace(
+                "{seconds}", str(after_s if after_s is not None else "")
+            )
     return _BY_LANGUAGE[language][reason].replace("{retry}", retry)
 
 

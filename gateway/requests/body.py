@@ -199,7 +199,7 @@ def _decode(endpoint: Endpoint, body: bytes) -> _Body:
 
 
 def _named(text: str) -> CallerError:
-    """msgspec's message with the member that it is about, in the words of the API."""
+    """The decoder's message with the member that it is about, in the words of the API."""
     match = _find_path(text)
     what, path = (match["what"], match["path"] or "") if match else (text, "")
     missing = _find_missing(what)
@@ -215,12 +215,16 @@ def _whole(name: str, value: _Count, most: int | None = None) -> int | None:
     """A positive whole number or None; a float without a fraction counts as whole."""
     if value is None:
         return None
-    if value != value or value < 1 or value != int(value):  # noqa: PLR0124  # NaN is not equal to itself
+    if value < 1 or value != int(value):
         raise CallerError(
-            CallerFault.INVALID, f"Invalid value for '{name}': a whole number of at least 1 is expected.", name
+            CallerFault.INVALID,
+            f"Invalid value for '{name}': a whole number of at least 1 is expected.",
+            name,
         )
     if most is not None and value > most:
-        raise CallerError(CallerFault.INVALID, f"Invalid value for '{name}': at most {most} is allowed.", name)
+        raise CallerError(
+            CallerFault.INVALID, f"Invalid value for '{name}': at most {most} is allowed.", name
+        )
     return int(value)
 
 
@@ -266,24 +270,22 @@ def _measure(body: _Body) -> tuple[int, int]:
 
 
 def _measure_rest(body: _Body) -> tuple[int, int]:
+    size = flat = 0
     match body:
         case _Response():
             size = _size(body.instructions or "")
-            if isinstance(body.input, str):
-                return size + _size(body.input), MESSAGE_TOKENS
-            more, flat = _messages_size(body.input)
-            return size + more, flat
+            text = body.input
+            more, flat = (_size(text), MESSAGE_TOKENS) if isinstance(text, str) else _messages_size(text)
+            size += more
         case _Embedding():
-            return _text_size(body.input)
+            size, flat = _text_size(body.input)
         case _Rerank():
-            documents = sum(_size(d if isinstance(d, str) else d.text or "") for d in body.documents)
-            return documents + _size(body.query) * len(body.documents), 0
+            size = sum(_size(d if isinstance(d, str) else d.text or "") for d in body.documents)
+            size += _size(body.query) * len(body.documents)  # the engine reads the query with each of them
         case _Tokenize():
-            size = _size(body.prompt or "") + _size(body.content or "")
-            more, flat = _messages_size(body.messages or [])
-            return size + more, flat
-        case _:
-            return 0, 0
+            size, flat = _messages_size(body.messages or [])
+            size += _size(body.prompt or "") + _size(body.content or "")
+    return size, flat
 
 
 def _messages_size(messages: list[_Message]) -> tuple[int, int]:

@@ -35,8 +35,6 @@ class Hints:
     client_id: str  # the caller's own request id: shortened, printable
 
 
-
-
 def read(headers: Headers) -> Hints:
     """All hints at once.
 

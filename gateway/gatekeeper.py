@@ -1,0 +1,318 @@
+"""Drives the gate: turns what happens into events, and carries out its commands in order. The only owner of the Gate.
+
+One future per waiting ticket, one timer for all of them, one Progress per backend and loop pass. Everything here but
+`verdict` is synchronous: a caller's departure gives its seat back before the next line runs, whatever its coroutine
+is waiting for.
+
+Whose duty: who calls `arrive` calls exactly one of `finished`, `failed`, `leave` for that ticket sooner or later;
+after the gate has ended it (refused, evicted) or after the first of them, more of them do nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.core.commands import (
+    Abort,
+    BreakerChanged,
+    Command,
+    Dispatch,
+    Evict,
+    RefundQuota,
+    Refuse,
+    ReserveQuota,
+    SettleQuota,
+    WakeAt,
+)
+from gateway.core.events import (
+    Abandoned,
+    Arrived,
+    Event,
+    Failed,
+    Finished,
+    Progress,
+    PushedBack,
+    QuotaDenied,
+    QuotaGranted,
+    Ticked,
+)
+from gateway.core.gate import Gate
+from gateway.core.gauges import GateView
+from gateway.core.vocabulary import Fault
+
+INNER_TICK_S = 0.05
+LAG_S = 0.02  # a pass that came later than this measures this process, not the engine
+_SOON_S = 0.001
+
+Verdict = Dispatch | Refuse | Evict
+
+
+class Quotas(Protocol):
+    """What the gatekeeper needs of `quotas`: synchronous, and exactly one settle or refund per granted ticket."""
+
+    def reserve(self, ticket: str, tenant: str, pool: str, tokens: int) -> QuotaGranted | QuotaDenied | None:
+        """Take at once, refuse at once, or None: the answer comes as an event through `Gatekeeper.feed`."""
+
+    def settle(self, ticket: str, tokens: int) -> None:
+        """Give back what was reserved beyond `tokens`, or take what is missing."""
+
+    def refund(self, ticket: str) -> None:
+        """Give back everything."""
+
+
+class Ticket:
+    """One request inside the gate, as the shell knows it."""
+
+    __slots__ = ("abort", "backend", "is_open", "name", "pool", "reset_at", "tenant", "verdict", "waiter")
+
+    def __init__(self, arrived: Arrived) -> None:
+        self.name = arrived.ticket
+        self.tenant = arrived.tenant
+        self.pool = arrived.pool
+        self.is_open = True  # the gate still holds it
+        self.verdict: Verdict | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        self.backend = ""
+        self.abort: Callable[[], None] | None = None  # stops the work at the backend, at once
+        self.reset_at: float | None = None  # when a quota allows it again, on the gate's clock
+
+    def wake(self) -> None:
+        """Let the coroutine that waits for a verdict look again."""
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Gatekeeper:
+    """See the module. `now` is the gate's clock: monotonic seconds."""
+
+    def __init__(
+        self, gate: Gate, quotas: Quotas, *, loop: asyncio.AbstractEventLoop, now: Callable[[], float]
+    ) -> None:
+        self._gate = gate
+        self._quotas = quotas
+        self._loop = loop
+        self._now = now
+        self._tickets: dict[str, Ticket] = {}
+        self._inbox: deque[Event] = deque()
+        self._is_handling = False
+        self._progress: dict[
+            str, dict[str, int]
+        ] = {}  # by backend: LLM tokens by ticket, since the last pass
+        self._lagged: set[str] = set()
+        self._flush_due_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._wake_at: float | None = None
+        self._ticked_at = now()
+        self.on_breaker: Callable[[BreakerChanged], None] | None = None
+
+    # --- what the request path says -----------------------------------------------------------------------------
+
+    def arrive(self, arrived: Arrived) -> Ticket:
+        """A request came in; in the usual case its verdict is already there afterwards."""
+        ticket = self._tickets[arrived.ticket] = Ticket(arrived)
+        self.feed(arrived)
+        return ticket
+
+    async def verdict(self, ticket: Ticket) -> Verdict | None:
+        """Wait for the next verdict about a ticket; None once it was closed from outside (its caller left)."""
+        while ticket.verdict is None and ticket.is_open:
+            ticket.waiter = self._loop.create_future()
+            try:
+                await ticket.waiter
+            finally:
+                ticket.waiter = None
+        verdict, ticket.verdict = ticket.verdict, None
+        return verdict
+
+    def progress(self, ticket: Ticket, tokens: int, *, lagged: bool = False) -> None:
+        """LLM tokens came for a ticket; they reach the gate with those of its backend's other tickets."""
+        if not ticket.is_open:
+            return
+        of_backend = self._progress.get(ticket.backend)
+        if of_backend is None:
+            of_backend = self._progress[ticket.backend] = {}
+        of_backend[ticket.name] = of_backend.get(ticket.name, 0) + tokens
+        if lagged:
+            self._lagged.add(ticket.backend)
+        if self._flush_due_at is None:
+            self._flush_due_at = self._now()
+            self._loop.call_soon(self._flush)
+
+    def finished(self, ticket: Ticket, prompt_tokens: int | None, output_tokens: int | None) -> None:
+        """A dispatched ticket was answered in full."""
+        self._end(ticket, Finished(ticket.name, prompt_tokens, output_tokens))
+
+    def failed(
+        self, ticket: Ticket, fault: Fault, prompt_tokens: int | None = None, output_tokens: int | None = None
+    ) -> None:
+        """A dispatched ticket failed at its backend, for good."""
+        self._end(ticket, Failed(ticket.name, fault, prompt_tokens, output_tokens))
+
+    def pushed_back(self, ticket: Ticket, retry_after_s: float | None, status: int) -> None:
+        """The engine itself said no before the first byte: wait for another verdict afterwards."""
+        if ticket.is_open:
+            ticket.abort = None
+            self._flush_backend(ticket.backend)
+            self.feed(PushedBack(ticket.name, retry_after_s, status))
+
+    def leave(self, ticket: Ticket, output_tokens: int | None = None) -> None:
+        """The caller left, wherever its ticket is: queued, in flight, or ended already."""
+        self._end(ticket, Abandoned(ticket.name, output_tokens))
+        ticket.wake()
+
+    def pressure(self, pool: str, tier: int) -> float:
+        """How near this (pool, tier) is to shedding, 0..1."""
+        return self._gate.pressure(pool, tier, self._now())
+
+    def view(self) -> GateView:
+        """Frozen gauges of the whole gate."""
+        return self._gate.view(self._now())
+
+    @property
+    def open_tickets(self) -> int:
+        """Tickets that the gate still holds, as the shell knows it."""
+        return len(self._tickets)
+
+    # --- events in, commands out --------------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> None:
+        """Any event: handle it, and whatever carrying out its commands causes, in order."""
+        self._inbox.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._inbox:
+                event = self._inbox.popleft()
+                if event.__class__ is QuotaDenied:
+                    self._note_reset(event)
+                for command in self._gate.handle(event, self._now()):
+                    self._carry_out(command)
+        finally:
+            self._is_handling = False
+        if self._timer is None:
+            self._arm()
+
+    def close(self) -> None:
+        """Stop the timer: nothing is handled by itself any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _note_reset(self, denied: QuotaDenied) -> None:
+        ticket = self._tickets.get(denied.ticket)
+        if ticket is not None:
+            ticket.reset_at = denied.retry_at
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Dispatch():
+                ticket = self._tickets[command.ticket]
+                ticket.backend = command.backend
+                self._decided(ticket, command)
+            case Refuse() | Evict():
+                ticket = self._tickets.pop(command.ticket)
+                ticket.is_open = False
+                self._decided(ticket, command)
+            case Abort():
+                self._abort(command.ticket)
+            case WakeAt():
+                self._wake_at = command.at
+                if self._timer is None or command.at < self._timer_at:
+                    self._arm()
+            case BreakerChanged():
+                if self.on_breaker is not None:
+                    self.on_breaker(command)
+            case _:
+                self._carry_out_quota(command)
+
+    def _carry_out_quota(self, command: ReserveQuota | SettleQuota | RefundQuota) -> None:
+        match command:
+            case ReserveQuota():
+                ticket = self._tickets[command.ticket]
+                answer = self._quotas.reserve(ticket.name, ticket.tenant, ticket.pool, command.tokens)
+                if answer is not None:
+                    self._inbox.append(answer)
+            case SettleQuota():
+                self._quotas.settle(command.ticket, command.tokens)
+            case RefundQuota():
+                self._quotas.refund(command.ticket)
+
+    def _decided(self, ticket: Ticket, verdict: Verdict) -> None:
+        ticket.verdict = verdict
+        ticket.wake()
+
+    def _abort(self, name: str) -> None:
+        ticket = self._tickets.get(name)
+        if ticket is not None and ticket.abort is not None:
+            abort, ticket.abort = ticket.abort, None
+            abort()
+
+    def _end(self, ticket: Ticket, event: Finished | Failed | Abandoned) -> None:
+        if not ticket.is_open:
+            return
+        if ticket.backend:
+            self._flush_backend(ticket.backend)
+        ticket.is_open = False
+        try:
+            self.feed(event)
+        finally:
+            self._tickets.pop(ticket.name, None)
+            if ticket.abort is not None:
+                self._stop(ticket)
+
+    def _stop(self, ticket: Ticket) -> None:
+        """An ended ticket leaves no work behind, whatever the gate thought of it."""
+        abort, ticket.abort = ticket.abort, None
+        if abort is not None:
+            abort()
+
+    # --- tokens -------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        due_at, self._flush_due_at = self._flush_due_at, None
+        late = due_at is not None and self._now() - due_at > LAG_S
+        for backend in list(self._progress):
+            self._flush_backend(backend, late=late)
+
+    def _flush_backend(self, backend: str, *, late: bool = False) -> None:
+        tokens = self._progress.pop(backend, None)
+        lagged = backend in self._lagged
+        self._lagged.discard(backend)
+        if tokens:
+            self.feed(Progress(backend, tuple(tokens.items()), late or lagged))
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _due_at(self) -> float | None:
+        """When to tick next: the instant that the gate asked for, and each 50 ms while it holds tickets."""
+        inner = self._ticked_at + INNER_TICK_S if self._tickets else None
+        if self._wake_at is None or inner is None:
+            return inner if self._wake_at is None else self._wake_at
+        return min(inner, self._wake_at)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_at = self._due_at()
+        if due_at is None:
+            return
+        delay_s = max(_SOON_S, due_at - self._now())
+        self._timer_at = due_at
+        self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._now()
+        due_at = self._due_at()
+        if due_at is not None and now >= due_at:
+            if self._wake_at is not None and now >= self._wake_at:
+                self._wake_at = None
+            self._ticked_at = now
+            self.feed(Ticked())
+        if self._timer is None:
+            self._arm()
