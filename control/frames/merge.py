@@ -39,6 +39,7 @@ from gateway.core.vocabulary import Outcome, ShedReason
 
 MAX_FRAME_BYTES: Final = 16 * 1024
 REPORT_TTL_S: Final = 3.0
+REASON: Final = "shed:"  # prefix of a tenant's rates by reason
 SHED: Final = frozenset({Outcome.REFUSED.value, Outcome.EVICTED.value})
 UNAVAILABLE: Final = frozenset(
     {
@@ -216,8 +217,12 @@ def _add_tenant_rates(rates: dict[tuple[str, str, int], dict[str, float]], histo
         rate = per_s(
             row.count, old.get((row.tenant, row.pool, row.tier, row.outcome, row.reason), 0), elapsed
         )
-        kind = "shed" if row.outcome in SHED else "admitted"
-        rates[row.tenant, row.pool, row.tier][kind] += rate
+        totals = rates[row.tenant, row.pool, row.tier]
+        if row.outcome in SHED:
+            totals["shed"] += rate
+            totals[REASON + row.reason] += rate
+        else:
+            totals["admitted"] += rate
     old_cost = {(g.tenant, g.pool, g.tier): g.cost for g in before.tenants}
     for gauge in history.newest.tenants:
         key = (gauge.tenant, gauge.pool, gauge.tier)
@@ -239,7 +244,15 @@ def _tenant(key: tuple[str, str, int], row: Mapping[str, float], pool_cost: floa
         waiting=int(row.get("waiting", 0)),
         in_flight=int(row.get("in_flight", 0)),
         cost_share=row.get("cost", 0.0) / pool_cost if pool_cost > 0 else 0.0,
+        main_reason=_main_reason(row),
     )
+
+
+def _main_reason(row: Mapping[str, float]) -> str | None:
+    reasons = [
+        (rate, name.removeprefix(REASON)) for name, rate in row.items() if name.startswith(REASON) and rate
+    ]
+    return max(reasons)[1] if reasons else None
 
 
 def _gateways(sources: Sources) -> Iterable[GatewayFrame]:
