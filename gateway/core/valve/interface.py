@@ -1,4 +1,4 @@
-"""What one backend can take right now: three accounts (prefill backlog, KV tokens, sequences). See docs/decisions."""
+"""What a valve promises: one backend's bound on what it carries, whatever the algorithm."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,23 @@ class Ask:
     tier: int
     prompt_tokens: int
     output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValveGauge:
+    """What a valve shows of itself. Ratios are uses of an account as the lowest tier is bounded; 1 and more: full."""
+
+    limit: float
+    reserved_seats: int
+    in_flight: int
+    kv_tokens: int
+    prefill_tokens: int
+    prefill_ratio: float
+    kv_use_ratio: float | None
+    sequences_ratio: float
+    binding: Account | None  # what would hold back another ticket like the one dispatched last
+    slow: float  # how many times longer than expected the engine's steps take now
+    tpot_s: float | None
 
 
 class Valve(Protocol):
@@ -57,4 +74,7 @@ class Valve(Protocol):
         """Obey fresh bounds and see telemetry. Nonsense (NaN, negative) is ignored field by field."""
 
     def pin(self, limit: int | None) -> None:
-        """Fix the limit by hand (an override), or release it with None."""
+        """Fix the limit by hand (an override), or release it with None. Bounds still hold."""
+
+    def gauge(self, now: float) -> ValveGauge:
+        """What it carries and what binds, without changing anything."""

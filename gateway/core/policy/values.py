@@ -61,7 +61,7 @@ class BreakerPolicy:
     window_s: float = 10.0
     min_requests: int = 10
     failure_ratio: float = 0.5
-    open_s: float = 5.0
+    open_s: float = 2.0
     half_open_probes: int = 1
     probe_timeout_s: float = 10.0
     ramp_s: float = 10.0

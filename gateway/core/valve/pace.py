@@ -1,0 +1,142 @@
+"""What the engine's steps tell: how long they should take, how much prefill they hold, and whether they are slow.
+
+An *interval* is the time between two engine steps in which this gateway got a chunk. The prefill in a step is
+m = min(CHUNK, snap + fresh): what had been sent when the step began, not what is pending when it ends.
+
+    expected = step(n) + m * prefill_cost                      n: own streams that were decoding
+    slow     += .5 * (min(10, interval / expected) - slow)
+    tpot     += .05 * (interval - tpot)                        stalls included; only where someone waits for a token
+    cost     += .05 * (max(0, interval - step(n)) / m - cost)  where m >= CHUNK / 8 and slow < 1.5 before this step
+    step(n)  learns where m = 0 and no prefill was pending; at most 30 s frozen while slow > 1.5, unless the sample is
+             below the prediction or n > 1.25 * the largest n seen + 1: a batch never seen can't be called slow
+    after it: todo = min(max(0, todo - m), prefill_tokens), snap = todo
+
+Beyond the formulas: the first eight prefill samples count however slow they look, or a start value far too small would
+call every prefill slow and never be corrected. A pass that follows within .3 step(n) and repeats no stream belongs to the
+same step (sockets are read one after the other). A lagged pass teaches nothing, nor does the interval that it begins.
+"""
+
+from gateway.core.windows import Ewma, StepReference
+
+SLOW = 1.5
+SILENT = 1.6
+_SLOW_WEIGHT = 0.5
+_SLOW_CAP = 10.0
+_TPOT_WEIGHT = 0.05
+_COST_WEIGHT = 0.05
+_FIRST_COSTS = 8
+_FROZEN_S = 30.0
+_SAME_STEP = 0.3
+_NEW_BATCH = 1.25
+
+
+class Pace:
+    """The step clock of one engine as one gateway sees it."""
+
+    __slots__ = (
+        "_chunk",
+        "_cost_samples",
+        "_fresh_after",
+        "_is_tainted",
+        "_slow_since",
+        "_snap",
+        "last_chunk_at",
+        "prefill_cost",
+        "reference",
+        "slow",
+        "steps",
+        "todo",
+        "tpot",
+    )
+
+    def __init__(self, chunk_tokens: int, prefill_window_s: float, now: float) -> None:
+        """Start unknown, with a prefill cost that fills the window with one chunk."""
+        self._chunk = chunk_tokens
+        self._snap = 0
+        self._is_tainted = False
+        self._slow_since: float | None = None
+        self._cost_samples = 0
+        self.todo = 0
+        self.steps = 0  # engine steps seen so far
+        self.last_chunk_at = now
+        self.prefill_cost = prefill_window_s / chunk_tokens
+        self.reference = StepReference()
+        self.slow = 1.0
+        self.tpot = Ewma(_TPOT_WEIGHT)
+
+    def sent(self, prompt_tokens: int, now: float, *, is_idle: bool) -> int:
+        """A prompt went out. Returns the step after which it counts as sent: -1 where it starts an idle engine."""
+        self.todo += prompt_tokens
+        if not is_idle:
+            return self.steps
+        self._snap = self.todo
+        self.last_chunk_at = now
+        self._is_tainted = False
+        return -1
+
+    def left(self, prefill_tokens: int) -> None:
+        """An attempt was released; `prefill_tokens` are still pending."""
+        self.todo = min(self.todo, prefill_tokens)
+
+    def is_same_step(self, n: int, now: float) -> bool:
+        """Whether a pass without a repeated stream belongs to the step of the last one."""
+        return now - self.last_chunk_at < _SAME_STEP * self.reference.step(n)
+
+    def chunk(self, n: int, fresh: int, now: float, *, was_pending: bool, lagged: bool) -> None:
+        """A step ended: n streams had been decoding, `fresh` prompt tokens came and went since the last one."""
+        prefill = min(self._chunk, self._snap + fresh)
+        interval = now - self.last_chunk_at
+        if not (lagged or self._is_tainted) and interval > 0.0:
+            self._learn(n, prefill, interval, now, was_pending=was_pending)
+        self._is_tainted = lagged
+        self.todo = max(0, self.todo - prefill)
+        self.last_chunk_at = now
+        self.steps += 1
+
+    def settle(self, prefill_tokens: int) -> None:
+        """After the chunk: what is left to compute can't be more than what is pending."""
+        self.todo = min(self.todo, prefill_tokens)
+        self._snap = self.todo
+
+    def _learn(self, n: int, prefill: int, interval: float, now: float, *, was_pending: bool) -> None:
+        reference = self.reference
+        step = reference.step(n)
+        was_slow = self.slow >= SLOW
+        if step > 0.0:
+            ratio = min(_SLOW_CAP, interval / (step + prefill * self.prefill_cost))
+            self.slow += _SLOW_WEIGHT * (ratio - self.slow)
+            self._note_slow(now)
+        if n > 0:
+            self.tpot.add(interval)
+        if prefill >= self._chunk / 8 and (not was_slow or self._cost_samples < _FIRST_COSTS):
+            self._cost_samples += 1
+            self.prefill_cost += _COST_WEIGHT * (max(0.0, interval - step) / prefill - self.prefill_cost)
+        elif prefill == 0 and n > 0 and not was_pending and not self._is_frozen(n, interval, now):
+            reference.learn(n, interval)
+
+    def _note_slow(self, now: float) -> None:
+        if self.slow <= SLOW:
+            self._slow_since = None
+        elif self._slow_since is None:
+            self._slow_since = now
+
+    def _is_frozen(self, n: int, interval: float, now: float) -> bool:
+        if self._slow_since is None or now - self._slow_since > _FROZEN_S:
+            return False
+        reference = self.reference
+        return interval >= reference.step(n) and n <= _NEW_BATCH * reference.largest_n + 1.0
+
+    def slow_now(self, in_flight: int, n: int, now: float) -> float:
+        """How many times too slow the engine is: measured, or by its silence where that is longer than 1.6 steps."""
+        slow = self.slow
+        reference = self.reference
+        if in_flight > 0 and reference.mean is not None:
+            expected = reference.step(n) + min(self.todo, self._chunk) * self.prefill_cost
+            silence = (now - self.last_chunk_at) / expected
+            if silence > SILENT and silence > slow:
+                return silence
+        return slow
+
+    def prefill_rate(self, n: int) -> float:
+        """Prefill tokens per second that the engine computes beside n streams: computed, not measured."""
+        return self._chunk / max(self.reference.step(n) + self._chunk * self.prefill_cost, 1e-9)
