@@ -15,6 +15,7 @@ class QueueGauge:
     oldest_wait_s: float
     pressure: float
     waiting_by_tenant: tuple[tuple[str, int], ...]
+    waiting_cost: int = 0  # sum of the predicted costs of what waits, for the shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class BackendGauge:
     failures: int
     successes: int
     demand_cost: float  # cumulative cost of what was dispatched here, for the shares
+    prefill_window_tokens: float = 0.0  # the prefill backlog that would bind now, before hold-backs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
