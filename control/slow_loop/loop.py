@@ -1,0 +1,220 @@
+"""One tick: lease, read, scrape, calibrate, merge, publish. Idempotent per second; a burst of late ticks counts once."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import redis
+import structlog
+from django.db import DatabaseError
+
+from control.frames.events import MAX_EVENTS, changes, newest
+from control.frames.histories import Histories
+from control.frames.merge import Sources, merge
+from control.observations import Observation, Scraper
+from control.publishing import republish_if_behind
+from control.publishing.deliver import signing_keys
+from control.slow_loop.intake import Intake
+from control.slow_loop.lease import Lease, Published
+from control.tuning import Tuner, Version
+from gateway.contract import codec
+from gateway.contract.bounds import Bounds
+from gateway.contract.envelope import Header, SigningKey, seal
+from gateway.contract.frame import ControlFrame, EventFrame, Frame
+from gateway.contract.snapshot import Snapshot
+
+log = structlog.get_logger("control.slow_loop")
+
+SCRAPE_WAIT_S: Final = 0.4
+PERIOD_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What became of one tick: `published`, `follower`, `repeated`, `waiting` for a first policy, `lost`, `unreachable`."""
+
+    outcome: str
+    epoch: int = 0
+    seq: int = 0
+    took_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What lasts from tick to tick while this process leads."""
+
+    histories: Histories = field(default_factory=Histories)
+    tuner: Tuner = field(default_factory=Tuner)
+    events: deque[EventFrame] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    frame: Frame | None = None
+    seq: int = 0
+    ticked_at: float | None = None
+
+
+class SlowLoop:
+    """Everything that one process needs to lead. `clock` gives epoch seconds; not for use by two threads."""
+
+    def __init__(
+        self,
+        client: "redis.Redis",
+        name: str,
+        clock: Callable[[], float],
+        keys: Callable[[], tuple[SigningKey, ...]] = signing_keys,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._clock = clock
+        self._keys = keys
+        self._lease = Lease(client, name)
+        self._intake = Intake(client, keys)
+        self._runner = asyncio.Runner()
+        self._scraper: Scraper | None = None
+        self._memory = _Memory()
+        self._reachable = True
+        self._has_database = True
+
+    def tick(self) -> Tick:
+        """Do one second's work, unless another leads or this second is done."""
+        began = self._clock()
+        try:
+            tick = self._tick(began)
+        except (redis.RedisError, OSError) as fault:
+            self._say_reachable(reachable=False, why=type(fault).__name__)
+            return Tick("unreachable", self._lease.epoch)
+        self._say_reachable(reachable=True)
+        return tick
+
+    def close(self) -> None:
+        """Release the lease and end all scrapes."""
+        try:
+            self._lease.release()
+        except (redis.RedisError, OSError):
+            log.warning("lease not released; it ends by itself")
+        if self._scraper is not None:
+            self._runner.run(self._scraper.close())
+        self._runner.close()
+
+    def _tick(self, began: float) -> Tick:
+        self._intake.read(began)
+        seen_epoch = max((report.bounds_epoch for report in self._intake.reports), default=0)
+        before = self._lease.epoch
+        if not self._lease.acquire(seen_epoch):
+            self._memory = _Memory()
+            return Tick("follower")
+        if self._lease.epoch != before:
+            log.info("leads", leader=self._name, epoch=self._lease.epoch)
+            self._memory = _Memory(seq=self._memory.seq)
+        memory = self._memory
+        if memory.ticked_at is not None and 0 <= began - memory.ticked_at < PERIOD_S / 2:
+            return Tick("repeated", self._lease.epoch, memory.seq)
+        self._republish()
+        snapshot = self._intake.snapshot
+        if snapshot is None:
+            return Tick("waiting", self._lease.epoch)
+        return self._publish(snapshot, began)
+
+    def _republish(self) -> None:
+        """Send what Valkey lacks. Without the database the loop goes on from what Valkey has."""
+        try:
+            republish_if_behind(self._client)
+        except DatabaseError as fault:
+            if self._has_database:
+                log.warning(
+                    "the database is out of reach, going on from the last snapshot", why=type(fault).__name__
+                )
+            self._has_database = False
+        else:
+            self._has_database = True
+
+    def _publish(self, snapshot: Snapshot, began: float) -> Tick:
+        memory = self._memory
+        observations = self._observe(snapshot)
+        memory.histories.add(self._intake.reports, began)
+        memory.seq += 1
+        version = Version(self._lease.epoch, memory.seq)
+        now = self._clock()
+        bounds = memory.tuner.step(snapshot, memory.histories, observations, now, version)
+        frame = self._frame(snapshot, observations, bounds, began)
+        sent = self._lease.publish(self._seal(bounds, frame))
+        memory.frame, memory.ticked_at = frame, began
+        return Tick("published" if sent else "lost", version.epoch, version.seq, self._clock() - began)
+
+    def _observe(self, snapshot: Snapshot) -> dict[str, Observation]:
+        enabled = [spec for spec in snapshot.backends if spec.policy.enabled]
+
+        async def observe() -> dict[str, Observation]:
+            if self._scraper is None:
+                self._scraper = Scraper(self._clock)
+            return dict(await self._scraper.observe(enabled, SCRAPE_WAIT_S))
+
+        return self._runner.run(observe())
+
+    def _frame(
+        self, snapshot: Snapshot, observations: dict[str, Observation], bounds: Bounds, began: float
+    ) -> Frame:
+        memory, now = self._memory, self._clock()
+        applied = [h.newest.snapshot_revision for h in memory.histories.all().values()]
+        control = ControlFrame(
+            leader=self._name,
+            epoch=bounds.epoch,
+            seq=bounds.seq,
+            tick_age_s=0.0 if memory.ticked_at is None else max(0.0, began - memory.ticked_at),
+            tick_duration_s=max(0.0, now - began),
+            revision=snapshot.revision,
+            lowest_applied_revision=min(applied, default=None),
+        )
+        in_force = [o for o in self._intake.overrides.overrides if o.expires_at > now]
+        sources = Sources(
+            now=now,
+            snapshot=snapshot,
+            histories=memory.histories,
+            observations=observations,
+            bounds=bounds,
+            overrides=in_force,
+            events=newest(memory.events),
+            control=control,
+            incidents_open=0,
+        )
+        frame = merge(sources)
+        fresh = changes(memory.frame, frame)
+        if not fresh:
+            return frame
+        memory.events.extend(fresh)
+        return merge(_with_events(sources, memory.events))
+
+    def _seal(self, bounds: Bounds, frame: Frame) -> Published:
+        key = self._keys()[0]
+        body = codec.encode(frame)
+
+        def sealed(kind: str, content: bytes) -> bytes:
+            header = Header(
+                kind=kind, generation=1, epoch=bounds.epoch, seq=bounds.seq, sent_at=frame.at, key_id=""
+            )
+            return seal(key, header, content)
+
+        return Published(sealed("bounds", codec.encode(bounds)), sealed("frame", body), body, bounds.seq)
+
+    def _say_reachable(self, *, reachable: bool, why: str = "") -> None:
+        """Once per change of state."""
+        if reachable != self._reachable:
+            self._reachable = reachable
+            if reachable:
+                log.info("Valkey is back")
+            else:
+                log.warning("Valkey is out of reach, ticks do nothing", why=why)
+
+
+def _with_events(sources: Sources, events: deque[EventFrame]) -> Sources:
+    return Sources(
+        now=sources.now,
+        snapshot=sources.snapshot,
+        histories=sources.histories,
+        observations=sources.observations,
+        bounds=sources.bounds,
+        overrides=sources.overrides,
+        events=newest(events),
+        control=sources.control,
+        incidents_open=sources.incidents_open,
+    )
