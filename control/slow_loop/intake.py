@@ -49,7 +49,11 @@ class Intake:
         self.overrides = self._take("overrides", overrides, codec.decode_overrides, self.overrides)
         names = [name.decode(errors="replace") for name in members]
         pages = self.client.mget([keys.report(name) for name in names]) if names else []
-        found = (self._report(name, page) for name, page in zip(names, pages, strict=True) if page)
+        found = (
+            self._report(name, page)
+            for name, page in zip(names, pages, strict=True)
+            if isinstance(page, bytes)
+        )
         self.reports = tuple(report for report in found if report is not None)
 
     def _take(self, kind: str, data: bytes | None, decode: Callable[[bytes], Body], known: Body) -> Body:

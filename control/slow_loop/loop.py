@@ -33,7 +33,7 @@ PERIOD_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What became of one tick: `published`, `follower`, `repeated`, `waiting` for a first policy, `lost`, `unreachable`."""
+    """What became of one tick: `published`, `follower`, `repeated`, `waiting` (no policy yet), `lost`, `unreachable`."""
 
     outcome: str
     epoch: int = 0
