@@ -42,11 +42,11 @@ def _run(state: Path, outer: Mapping[str, str], stop: "_Stop") -> int:
     started_at = time.monotonic()
     try:
         specs = _start_all(children, addresses, state, demo=demo, stop=stop)
-        if stop.asked:
+        if stop.is_asked():
             return 0
         credentials = read_credentials(state)
         _say(describe(specs, addresses, credentials, state, time.monotonic() - started_at))
-        while not stop.asked:
+        while not stop.is_asked():
             children.keep()
             stop.wait(0.2)
         _say("ending ...")
@@ -81,11 +81,11 @@ def _seed_backends(addresses: plan.Addresses) -> list[str]:
 
 def _start(children: Children, specs: list[ChildSpec], stop: "_Stop") -> None:
     """Start some together, then wait for all of them."""
-    if stop.asked:
+    if stop.is_asked():
         return
     started = [children.start(spec) for spec in specs]
     for child in started:
-        if not stop.asked:
+        if not stop.is_asked():
             children.wait_ready(child)
 
 
@@ -97,17 +97,21 @@ class _Stop:
     """Turns SIGINT and SIGTERM into a flag that a loop can wait for."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self._asked = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
+        self._asked = True
+
+    def is_asked(self) -> bool:
+        """Whether it is time to end."""
+        return self._asked
 
     def wait(self, seconds: float) -> None:
         """Sleep in short pieces, so that a signal ends it soon."""
         until = time.monotonic() + seconds
-        while not self.asked and time.monotonic() < until:
+        while not self._asked and time.monotonic() < until:
             time.sleep(0.05)
 
 

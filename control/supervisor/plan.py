@@ -93,7 +93,7 @@ def engine_specs(addresses: Addresses) -> list[ChildSpec]:
                 "--seed",
                 str(port),
             ],
-            probes.http(HOST, port, "/health"),
+            probes.http_ok(HOST, port, "/health"),
         )
         for name, port in zip(ENGINES, addresses.engines, strict=False)
     ]
@@ -109,13 +109,13 @@ def service_specs(addresses: Addresses, state: Path) -> list[ChildSpec]:
             "gateway",
             "takes the callers' requests and decides who goes, waits or is refused",
             ["gateway"],
-            probes.http(HOST, addresses.gateway_ops, "/livez"),
+            probes.http_ok(HOST, addresses.gateway_ops, "/livez"),
         ),
         _module(
             "web",
             "dashboard, admin and REST API (Django on uvicorn)",
             [*web, "--timeout-graceful-shutdown", "1", "--no-access-log", "--log-level", "warning"],
-            probes.http(HOST, addresses.web, "/livez"),
+            probes.http_ok(HOST, addresses.web, "/livez"),
         ),
         _module(
             "worker-loop",

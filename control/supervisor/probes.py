@@ -21,7 +21,7 @@ def port_number(name: str, text: str | None, usual: int) -> int:
     return int(text)
 
 
-def http(host: str, port: int, path: str) -> Callable[[], bool]:
+def http_ok(host: str, port: int, path: str) -> Callable[[], bool]:
     """A check that asks `path` and is content with 200."""
 
     def answers() -> bool:
