@@ -129,6 +129,7 @@ class BoundsReceived:
     share: float
     backends: tuple[BackendBounds, ...]
     epoch: int = 0
+    retry_factors: tuple[tuple[str, float, float], ...] = ()  # ((tenant, factor of new credits, until), ...)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,134 @@
+"""Letting in: from the arrival over the quota into the queue; and the end of waiting."""
+
+from gateway.core.commands import Decision, RefundQuota, ReserveQuota
+from gateway.core.events import Arrived, QuotaDenied, QuotaGranted
+from gateway.core.gate import shedder
+from gateway.core.gate.dispatching import pump
+from gateway.core.gate.pool import Pool
+from gateway.core.gate.state import State
+from gateway.core.routing import is_open
+from gateway.core.shedding import Verdict
+from gateway.core.tickets import Stage, Ticket
+from gateway.core.valve import Ask
+from gateway.core.vocabulary import ShedReason
+
+
+def arrive(state: State, event: Arrived, now: float) -> None:
+    """A request came in. A second ticket of the same id, while the first lives, is ignored."""
+    if event.ticket in state.tickets:
+        return
+    ticket = Ticket(event, now)
+    pool = state.pools.get(event.pool)
+    verdict = _closed(state, pool, now)
+    if pool is None or verdict is not None:
+        shedder.refuse(state, pool, ticket, verdict or _no(ShedReason.NO_BACKEND, "unknown-pool"), now)
+        return
+    _predict(state, pool, ticket, event.max_output_tokens)
+    verdict = _busy(pool, now) or pool.shedding.judge(ticket, state.weight_of(ticket), now)
+    if verdict is not None:
+        shedder.refuse(state, pool, ticket, verdict, now)
+        return
+    state.tickets[ticket.id] = ticket
+    state.waiting += 1
+    pool.shedding.limit_wait(ticket)
+    state.expire_at(ticket)
+    if ticket.has_quota:
+        state.out.append(ReserveQuota(ticket.id, ticket.prompt_tokens + ticket.ask.output_tokens))
+        return
+    _enqueue(state, pool, ticket, now)
+
+
+def granted(state: State, event: QuotaGranted, now: float) -> None:
+    """The quota was reserved: judge again, for the queue may have filled. A late grant is given back."""
+    ticket = state.tickets.get(event.ticket)
+    if ticket is None:
+        state.out.append(RefundQuota(event.ticket))
+        return
+    if ticket.stage is not Stage.QUOTA:
+        return
+    ticket.stage = Stage.WAITING
+    pool = state.pools[ticket.pool]
+    verdict = (
+        _closed(state, pool, now)
+        or _busy(pool, now)
+        or pool.shedding.judge(ticket, state.weight_of(ticket), now)
+    )
+    if verdict is not None:
+        state.waiting -= 1
+        shedder.refuse(state, pool, ticket, verdict, now)
+        return
+    _enqueue(state, pool, ticket, now)
+
+
+def denied(state: State, event: QuotaDenied, now: float) -> None:
+    """The quota said no."""
+    ticket = state.tickets.get(event.ticket)
+    if ticket is not None and ticket.stage is Stage.QUOTA:
+        shedder.deny(state, ticket, event, now)
+
+
+def expire(state: State, now: float) -> None:
+    """End the waiting of all whose time is over."""
+    while (ticket := state.pop_expired(now)) is not None:
+        pool = state.pools[ticket.pool]
+        verdict = pool.shedding.late(ticket, now)
+        if ticket.stage is Stage.WAITING:
+            shedder.evict(state, pool, ticket, verdict, now)
+        else:
+            state.waiting -= 1
+            shedder.refuse(state, pool, ticket, verdict, now)
+
+
+def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
+    tier = pool.queues.tier(ticket.tier)
+    displaced = pool.shedding.displaced(tier)
+    if displaced is not None:
+        shedder.evict(state, pool, *displaced, now)
+    ticket.stage = Stage.WAITING
+    ticket.queued_at = now
+    ticket.place = tier.waiting
+    weight = state.weight_of(ticket)
+    ticket.expected_wait_s = pool.shedding.expected_wait_s(tier, ticket.tenant, weight)
+    pool.queues.push(ticket, weight)
+    if tier.head() is ticket:
+        pump(state, pool, (), now)
+
+
+def _predict(state: State, pool: Pool, ticket: Ticket, bound: int | None) -> None:
+    if bound is None:
+        bound = pool.policy.max_output_tokens
+    output = min(state.predictor.predict(ticket.tenant, pool.policy.name), max(0, bound))
+    ticket.ask = Ask(ticket.tier, ticket.prompt_tokens, output)
+    ticket.cost = max(1, round(ticket.prompt_tokens + pool.policy.output_cost * output))
+
+
+def _closed(state: State, pool: Pool | None, now: float) -> Verdict | None:
+    """Whether nothing is let in at all."""
+    if state.draining:
+        return _no(ShedReason.DRAINING, "drain")
+    if pool is None or pool.is_removed:
+        return _no(ShedReason.NO_BACKEND, "unknown-pool")
+    if pool.in_fallback:
+        return _no(ShedReason.BREAKER_OPEN, "pool-fallback")
+    verdict = _no(ShedReason.NO_BACKEND, "no-backend")
+    for backend in pool.backends:
+        if backend.is_configured:
+            if not is_open(backend, now):
+                return None
+            verdict = _no(ShedReason.BREAKER_OPEN, "all-breakers-open")
+    return verdict
+
+
+def _busy(pool: Pool, now: float) -> Verdict | None:
+    """The engine watermark's bound on everything that waits, here and in the engines."""
+    watermark = pool.policy.watermark
+    if watermark is None:
+        return None
+    total = pool.waiting + sum(backend.engine_waiting(now) for backend in pool.backends)
+    if total <= watermark.maximum:
+        return None
+    return Verdict(ShedReason.WATERMARK, Decision("watermark", total, watermark.maximum, pool.waiting, 0.0))
+
+
+def _no(reason: ShedReason, rule: str) -> Verdict:
+    return Verdict(reason, Decision(rule, 0.0, 0.0, 0, 0.0))

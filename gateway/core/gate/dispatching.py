@@ -1,0 +1,100 @@
+"""Sending tickets on: as many heads as the backends can take, in the order of the queues."""
+
+from collections.abc import Sequence
+
+from gateway.core.commands import Decision, Dispatch
+from gateway.core.gate.pool import Pool
+from gateway.core.gate.shedder import evict
+from gateway.core.gate.state import State
+from gateway.core.queues import TierQueue
+from gateway.core.recorder import is_sampled
+from gateway.core.routing import Backend, choose
+from gateway.core.tickets import Stage, Ticket
+from gateway.core.vocabulary import ShedReason
+
+
+def pump(state: State, pool: Pool, fresh: Sequence[Backend], now: float) -> None:
+    """Dispatch until nothing more fits. Heads known to be blocked are tried on the `fresh` backends only."""
+    while any(_try(state, pool, tier, fresh, now) for tier in pool.queues.order()):
+        pass
+
+
+def pump_all(state: State, now: float) -> None:
+    """Try everything again: time or settings have changed."""
+    for pool in state.pools.values():
+        pool.forget_blocked()
+        pump(state, pool, pool.backends, now)
+
+
+def _try(state: State, pool: Pool, tier: TierQueue, fresh: Sequence[Backend], now: float) -> bool:
+    """Dispatch (or evict) the head of a tier; False where it is blocked."""
+    head = tier.head()
+    if head is None:
+        return False
+    is_known = pool.blocked[tier.index] is head
+    if is_known and not fresh:
+        return False
+    if now >= head.expires_at or _is_too_late(pool, head, now):
+        evict(state, pool, head, pool.shedding.late(head, now), now)
+        return True
+    backends = fresh if is_known else pool.backends
+    if pool.policy.watermark is not None:
+        _hold(state, pool, backends, now)
+    is_lowest = tier.index > 0 and tier.index == len(pool.blocked) - 1
+    backend, account = choose(backends, head.ask, now, is_lowest=is_lowest)
+    if backend is None:
+        pool.blocked[tier.index] = head
+        if account is not None and not is_known:
+            head.account = account
+        return False
+    _dispatch(state, pool, tier, head, backend)
+    return True
+
+
+def _is_too_late(pool: Pool, head: Ticket, now: float) -> bool:
+    """Whether the caller's deadline can't be met any more: first tokens may have slowed since it was let in."""
+    if head.deadline_at is None or now + pool.shedding.ttft_s < head.deadline_at:
+        return False
+    head.expires_at = now
+    head.late_reason = ShedReason.DEADLINE
+    return True
+
+
+def _hold(state: State, pool: Pool, backends: Sequence[Backend], now: float) -> None:
+    """The engine watermark: nothing more for a jittered moment where the engine itself queues."""
+    watermark = pool.policy.watermark
+    if watermark is None:
+        return
+    for backend in backends:
+        if now >= backend.held_until and backend.engine_waiting(now) > watermark.safe:
+            backend.held_until = now + watermark.jitter_s * (0.5 + 0.5 * state.dice())
+            state.alarm(backend.held_until)
+
+
+def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend: Backend) -> None:
+    now = state.now
+    queues = pool.queues
+    weight = state.weight_of(ticket)
+    tier.remove(ticket)
+    state.waiting -= 1
+    state.attempts += 1
+    ticket.attempt = state.attempts
+    ticket.stage = Stage.IN_FLIGHT
+    ticket.backend = backend.policy.name
+    ticket.dispatched_at = now
+    ticket.charged = ticket.cost
+    ticket.charged_weight = weight
+    queues.charge(ticket, ticket.cost, weight)
+    pool.charged += ticket.cost
+    queues.shares.add(tier.index, ticket.cost)
+    pool.rates.add(tier.index, ticket.cost)
+    pool.in_flight += 1
+    pool.version += 1
+    backend.take(ticket, ticket.ask, now)
+    state.out.append(Dispatch(ticket.id, ticket.backend, ticket.attempt, now - ticket.queued_at))
+    if is_sampled(ticket.id):
+        decision = Decision(
+            "dispatch", backend.valve.in_flight, backend.valve.limit, ticket.place, ticket.expected_wait_s,
+            ticket.account, ticket.backend,
+        )  # fmt: skip
+        state.record(ticket, None, decision)

@@ -1,0 +1,93 @@
+"""One pool inside the gate: its queues, its backends, and how near it is to shedding."""
+
+from typing import TYPE_CHECKING
+
+from gateway.core.policy import GatePolicy, PoolPolicy, TierPolicy
+from gateway.core.queues import PoolQueues, TierQueue
+from gateway.core.rates import ServiceRates
+from gateway.core.routing import Backend, is_open
+from gateway.core.shedding import Shedding
+
+if TYPE_CHECKING:
+    from gateway.core.tickets import Ticket
+
+PRESSURE_VALID_S = 0.01
+
+
+class Pool:
+    """A served model: everything but the dispatching (`dispatching`)."""
+
+    __slots__ = (
+        "_pressures",
+        "backends",
+        "blocked",
+        "charged",
+        "in_fallback",
+        "in_flight",
+        "is_removed",
+        "policy",
+        "queues",
+        "rates",
+        "shedding",
+        "version",
+    )
+
+    def __init__(self, policy: PoolPolicy, gate: GatePolicy, now: float) -> None:
+        """Start empty and without backends."""
+        self.policy = policy
+        self.queues = PoolQueues(gate.tiers)
+        self.rates = ServiceRates(len(self.queues.tiers), now)
+        self.shedding = Shedding(self.queues, self.rates, self.pressure)
+        self.backends: list[Backend] = []
+        self.blocked: list[Ticket | None] = [None] * len(self.queues.tiers)
+        self.in_flight = 0
+        self.charged = 0  # cost in force for what is in flight
+        self.in_fallback = False  # by override
+        self.is_removed = False
+        self.version = 0  # of what its backends carry
+        self._pressures: dict[int, tuple[int, float, float]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Tickets in its queues."""
+        return sum(tier.waiting for tier in self.queues.tiers)
+
+    def pressure(self, tier: TierQueue, now: float) -> float:
+        """The smallest pressure over the backends that are open; 1.0 without one. At most 10 ms old."""
+        known = self._pressures.get(tier.index)
+        if known is not None and known[0] == self.version and 0.0 <= now - known[1] < PRESSURE_VALID_S:
+            return known[2]
+        value = 1.0
+        for backend in self.backends:
+            if backend.is_configured and now >= backend.paused_until and not is_open(backend, now):
+                value = min(value, backend.valve.pressure(tier.policy.rank, now))
+        self._pressures[tier.index] = (self.version, now, value)
+        return value
+
+    def reshape(self, tiers: tuple[TierPolicy, ...], now: float) -> None:
+        """Take new tiers: what waits, shares and rates of ranks that stay are kept."""
+        before = {rank: tier.index for rank, tier in self.queues.by_rank.items()}
+        self.queues.reshape(tiers)
+        rates = ServiceRates(len(self.queues.tiers), now)
+        rates.total = self.rates.total
+        for tier in self.queues.tiers:
+            index = before.get(tier.policy.rank)
+            rates.tiers[tier.index] = 0.0 if index is None else self.rates.tiers[index]
+        self.rates = rates
+        self.shedding.reshape(self.queues, rates)
+        self.blocked = [None] * len(self.queues.tiers)
+        self._pressures.clear()
+
+    def forget_blocked(self) -> None:
+        """Something other than one backend's load has changed: try every head on every backend."""
+        for index in range(len(self.blocked)):
+            self.blocked[index] = None
+
+    def roll(self, now: float) -> None:
+        """Once a second: rates, and a little tidying."""
+        tiers = self.queues.tiers
+        if self.rates.roll([tier.waiting for tier in tiers], now):
+            self.shedding.calm()
+            self.shedding.credits.sweep(now)
+            for tier in tiers:
+                tier.sweep()
