@@ -59,6 +59,7 @@ class Backend:
         "policy",
         "pool",
         "ramp_from",
+        "reported",
         "seats",
         "valve",
     )
@@ -69,6 +70,7 @@ class Backend:
         self.pool = pool
         self.valve = valve
         self.breaker = Breaker(pool.breaker, now)
+        self.reported = self.breaker.state
         self.seats = Seats()
         self.paused_until = now
         self.held_until = now
@@ -101,6 +103,17 @@ class Backend:
             and not self.is_removed
         )
 
+    def is_open(self, now: float) -> bool:
+        """Whether its breaker lets nothing through, not even a probe."""
+        breaker = self.breaker
+        match breaker.state:
+            case BreakerState.FORCED_OPEN:
+                return True
+            case BreakerState.OPEN:
+                return breaker.until is None or now < breaker.until
+            case _:
+                return False
+
     def is_usable(self, now: float) -> bool:
         """Whether it may be given a ticket now, as far as anything but its valve is concerned."""
         return (
@@ -109,6 +122,11 @@ class Backend:
             and self.is_configured
             and self.breaker.allows(now)
         )
+
+    def fits(self, ask: Ask, longest_context: int) -> bool:
+        """Whether its context holds the prompt. What fits nowhere goes anywhere: the engine's error says it best."""
+        context = self.policy.context_tokens
+        return context is None or ask.prompt_tokens < context or ask.prompt_tokens >= longest_context > 0
 
     def ramp(self, now: float) -> float:
         """Part of its usual load that a new or recovered backend may have, 0..1."""
@@ -189,14 +207,17 @@ class Backend:
 
 
 def choose(
-    backends: Iterable[Backend], ask: Ask, now: float, *, is_lowest: bool
+    backends: Iterable[Backend], ask: Ask, now: float, *, is_lowest: bool, longest_context: int = 0
 ) -> tuple[Backend | None, Account | None]:
-    """The backend that takes a ticket now, or None and what held it back at the last one tried."""
+    """The backend that takes a ticket now, or None and what held it back at the last one tried.
+
+    `longest_context`: the longest context of the pool, 0 where one is unknown.
+    """
     best: Backend | None = None
     best_score = (math.inf, 0)
     account: Account | None = None
     for backend in backends:
-        if not backend.is_usable(now):
+        if not backend.is_usable(now) or not backend.fits(ask, longest_context):
             continue
         held = backend.binds(ask, now, is_lowest=is_lowest)
         if held is not None:
@@ -207,9 +228,3 @@ def choose(
         if score < best_score:
             best, best_score = backend, score
     return best, account
-
-
-def is_open(backend: Backend, now: float) -> bool:
-    """Whether its breaker lets nothing through, not even a probe."""
-    backend.breaker.tick(now)
-    return backend.breaker.state in (BreakerState.OPEN, BreakerState.FORCED_OPEN)

@@ -297,7 +297,7 @@ class Shedding:
     def come_back(self, ticket: Ticket, verdict: Verdict, now: float, roll: float) -> RetryAfter:
         """The paced slot of a refusal for load; it grants ordinary traffic a retry credit from that slot."""
         tier = self.queues.tier(ticket.tier)
-        rate = self.tier_rate(tier) / self.share
+        rate = self.tier_rate(tier) / max(self.share, 0.01)
         step = ticket.cost / rate if rate > 0.0 else 0.0
         excess = verdict.decision.expected_wait_s - delay_budget_s(tier.policy)
         cap = tier.policy.queue.retry_after_max_s

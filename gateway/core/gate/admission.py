@@ -6,7 +6,6 @@ from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
-from gateway.core.routing import is_open
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
 from gateway.core.valve import Ask
@@ -69,14 +68,17 @@ def denied(state: State, event: QuotaDenied, now: float) -> None:
 
 def expire(state: State, now: float) -> None:
     """End the waiting of all whose time is over."""
+    pools: dict[str, Pool] = {}
     while (ticket := state.pop_expired(now)) is not None:
-        pool = state.pools[ticket.pool]
+        pool = pools[ticket.pool] = state.pools[ticket.pool]
         verdict = pool.shedding.late(ticket, now)
         if ticket.stage is Stage.WAITING:
             shedder.evict(state, pool, ticket, verdict, now)
         else:
             state.waiting -= 1
             shedder.refuse(state, pool, ticket, verdict, now)
+    for pool in pools.values():
+        pump(state, pool, (), now)
 
 
 def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
@@ -113,7 +115,7 @@ def _closed(state: State, pool: Pool | None, now: float) -> Verdict | None:
     verdict = _no(ShedReason.NO_BACKEND, "no-backend")
     for backend in pool.backends:
         if backend.is_configured:
-            if not is_open(backend, now):
+            if not backend.is_open(now):
                 return None
             verdict = _no(ShedReason.BREAKER_OPEN, "all-breakers-open")
     return verdict

@@ -6,7 +6,7 @@ from gateway.core.commands import Decision
 from gateway.core.events import BackendBounds, BoundsReceived, Override, OverridesReceived
 from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump_all
-from gateway.core.gate.lifecycle import changed
+from gateway.core.gate.lifecycle import report
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
 from gateway.core.policy import BackendPolicy, GatePolicy, check
@@ -33,7 +33,7 @@ def configure(state: State, policy: GatePolicy, now: float, *, is_start: bool = 
     refuse_bad(policy)
     before = state.policy
     state.policy = policy
-    if is_start:
+    if not state.has_bounds:
         state.share = 1.0 / policy.gateways
     state.predictor.configure({pool.name: pool.default_output_tokens for pool in policy.pools})
     _configure_pools(state, before, now)
@@ -82,11 +82,8 @@ def _configure_backends(state: State, before: GatePolicy, now: float, *, is_star
         backend.is_removed = name not in wanted
         if backend.is_removed and not backend.seats.taken:
             del state.backends[name]
-    for pool in state.pools.values():
-        pool.backends = [
-            state.backends[name] for name, policy in wanted.items() if policy.pool == pool.policy.name
-        ]
-        pool.version += 1
+    for pool_name, pool in state.pools.items():
+        pool.use([state.backends[name] for name, policy in wanted.items() if policy.pool == pool_name])
 
 
 def _add_backend(state: State, policy: BackendPolicy, now: float, *, is_start: bool) -> None:
@@ -141,11 +138,11 @@ def bound(state: State, event: BoundsReceived, now: float) -> None:
     """Fresh bounds: the share goes to every backend, the rest to those that are named. A share out of 0..1: ignored."""
     if 0.0 <= event.share <= 1.0:
         state.share = event.share
+        state.has_bounds = True
     named = {bounds.backend: bounds for bounds in event.backends}
     for name, backend in state.backends.items():
-        before = backend.breaker.state
         backend.bound(named.get(name) or BackendBounds(backend=name), state.share, now)
-        changed(state, backend, before, "voted")
+        report(state, backend, "voted")
     for pool in state.pools.values():
         pool.shedding.share = state.share
         pool.shedding.credits.hold_back(event.retry_factors)
@@ -194,12 +191,11 @@ def _enforce_backend(
     pin = _number(by_kind[OverrideKind.LIMIT_PIN].get(name))
     backend.valve.pin(None if pin is None or pin < 0 else int(pin))
     forced = by_kind[OverrideKind.BREAKER].get(name)
-    before = backend.breaker.state
     if forced is None or forced.value not in ("open", "closed"):
         backend.breaker.force(None, now)
     else:
         backend.breaker.force(BreakerState.OPEN if forced.value == "open" else BreakerState.CLOSED, now)
-    changed(state, backend, before, "override")
+    report(state, backend, "override")
 
 
 def _number(entry: Override | None) -> float | None:

@@ -41,7 +41,9 @@ def _try(state: State, pool: Pool, tier: TierQueue, fresh: Sequence[Backend], no
     if pool.policy.watermark is not None:
         _hold(state, pool, backends, now)
     is_lowest = tier.index > 0 and tier.index == len(pool.blocked) - 1
-    backend, account = choose(backends, head.ask, now, is_lowest=is_lowest)
+    backend, account = choose(
+        backends, head.ask, now, is_lowest=is_lowest, longest_context=pool.longest_context
+    )
     if backend is None:
         pool.blocked[tier.index] = head
         if account is not None and not is_known:

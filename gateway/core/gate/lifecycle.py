@@ -10,7 +10,7 @@ from gateway.core.gate.state import State
 from gateway.core.routing import Backend
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
-from gateway.core.vocabulary import BreakerState, Fault, ShedReason
+from gateway.core.vocabulary import Fault, ShedReason
 
 
 def progress(state: State, event: Progress, now: float) -> None:
@@ -76,9 +76,8 @@ def pushed_back(state: State, event: PushedBack, now: float) -> None:
     backend = state.backends[ticket.backend]
     pool = state.pools[ticket.pool]
     _return(pool, backend, ticket, now)
-    before = backend.breaker.state
     backend.breaker.neutral(ticket.attempt, now, status=event.status)
-    changed(state, backend, before, f"status {event.status}")
+    report(state, backend, f"status {event.status}")
     backend.pause(event.retry_after_s, now)
     state.alarm(backend.paused_until)
     if ticket.was_pushed_back or pool.is_removed:
@@ -125,11 +124,12 @@ def _abandon_in_flight(state: State, ticket: Ticket, event: Abandoned, now: floa
     _freed(state, backend, now)
 
 
-def changed(state: State, backend: Backend, before: BreakerState, why: str) -> None:
+def report(state: State, backend: Backend, why: str) -> None:
     """Report a flip of a breaker, and look again when it lets something through."""
-    after = backend.breaker.state
+    before, after = backend.reported, backend.breaker.state
     if after is before:
         return
+    backend.reported = after
     state.out.append(BreakerChanged(backend.policy.name, before, after, why))
     if backend.breaker.until is not None:
         state.alarm(backend.breaker.until)
@@ -144,19 +144,17 @@ def _answered(state: State, backend: Backend, ticket: Ticket, now: float) -> Non
     """First token: the prompt is computed, and the backend is alive."""
     shedding = state.pools[ticket.pool].shedding
     shedding.see_ttft(now - ticket.dispatched_at)
-    before = backend.breaker.state
     backend.breaker.answered(ticket.attempt, now)
-    changed(state, backend, before, "probe answered")
+    report(state, backend, "probe answered")
 
 
 def _judged(state: State, backend: Backend, ticket: Ticket, fault: Fault | None, now: float) -> None:
-    before = backend.breaker.state
     if fault is None:
         backend.breaker.succeeded(ticket.attempt, now)
-        changed(state, backend, before, "answered in full")
+        report(state, backend, "answered in full")
     else:
         backend.breaker.failed(ticket.attempt, fault, now)
-        changed(state, backend, before, fault.value)
+        report(state, backend, fault.value)
 
 
 def _used(ticket: Ticket, prompt: int | None, output: int | None) -> tuple[int, int]:
@@ -209,7 +207,11 @@ def _grant(state: State, ticket: Ticket, amount: float, now: float) -> None:
 
 
 def _freed(state: State, backend: Backend, now: float) -> None:
-    pool = state.pools[backend.pool.name]
+    if backend.is_removed and not backend.seats.taken:
+        del state.backends[backend.policy.name]
+    pool = state.pools.get(backend.pool.name)
+    if pool is None:
+        return
     pool.version += 1
     pool.roll(now)
     pump(state, pool, (backend,), now)

@@ -23,7 +23,7 @@ from gateway.core.events import (
 )
 from gateway.core.gate import admission, configuration, lifecycle, overview
 from gateway.core.gate.dispatching import pump_all
-from gateway.core.gate.lifecycle import changed
+from gateway.core.gate.lifecycle import report
 from gateway.core.gate.state import TICK_S, State
 from gateway.core.gauges import GateView
 from gateway.core.policy import GatePolicy
@@ -130,9 +130,8 @@ class Gate:
         if now >= state.next_tick - EARLY_S:
             state.next_tick = now + TICK_S
             for backend in state.backends.values():
-                before = backend.breaker.state
                 backend.breaker.tick(now)
-                changed(state, backend, before, "time")
+                report(state, backend, "time")
                 backend.valve.tick(now)
         for pool in state.pools.values():
             pool.version += 1

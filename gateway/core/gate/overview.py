@@ -13,7 +13,10 @@ def view(state: State, now: float) -> GateView:
     ranks = [tier.rank for tier in state.policy.tiers]
     return GateView(
         queues=tuple(
-            _queue(state, pool, tier, now) for pool in state.pools.values() for tier in pool.queues.tiers
+            _queue(state, pool, tier, now)
+            for pool in state.pools.values()
+            if not pool.is_removed
+            for tier in pool.queues.tiers
         ),
         backends=tuple(_backend(backend, ranks, now) for backend in state.backends.values()),
         tickets=len(state.tickets),

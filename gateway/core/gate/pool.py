@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gateway.core.policy import GatePolicy, PoolPolicy, TierPolicy
 from gateway.core.queues import PoolQueues, TierQueue
 from gateway.core.rates import ServiceRates
-from gateway.core.routing import Backend, is_open
+from gateway.core.routing import Backend
 from gateway.core.shedding import Shedding
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Pool:
         "in_fallback",
         "in_flight",
         "is_removed",
+        "longest_context",
         "policy",
         "queues",
         "rates",
@@ -37,9 +38,10 @@ class Pool:
         self.policy = policy
         self.queues = PoolQueues(gate.tiers)
         self.rates = ServiceRates(len(self.queues.tiers), now)
-        self.shedding = Shedding(self.queues, self.rates, self.pressure)
+        self.shedding = Shedding(self.queues, self.rates, self.recent_pressure)
         self.backends: list[Backend] = []
         self.blocked: list[Ticket | None] = [None] * len(self.queues.tiers)
+        self.longest_context = 0  # of all backends; 0: not limited
         self.in_flight = 0
         self.charged = 0  # cost in force for what is in flight
         self.in_fallback = False  # by override
@@ -53,14 +55,20 @@ class Pool:
         return sum(tier.waiting for tier in self.queues.tiers)
 
     def pressure(self, tier: TierQueue, now: float) -> float:
-        """The smallest pressure over the backends that are open; 1.0 without one. At most 10 ms old."""
-        known = self._pressures.get(tier.index)
-        if known is not None and known[0] == self.version and 0.0 <= now - known[1] < PRESSURE_VALID_S:
-            return known[2]
+        """The smallest pressure over the backends that are open; 1.0 without one."""
         value = 1.0
+        rank = tier.policy.rank
         for backend in self.backends:
-            if backend.is_configured and now >= backend.paused_until and not is_open(backend, now):
-                value = min(value, backend.valve.pressure(tier.policy.rank, now))
+            if backend.is_configured and now >= backend.paused_until and not backend.is_open(now):
+                value = min(value, backend.valve.pressure(rank, now))
+        return value
+
+    def recent_pressure(self, tier: TierQueue, now: float) -> float:
+        """The same for decisions: at most 10 ms old, and fresh once a backend's load has changed."""
+        known = self._pressures.get(tier.index)
+        if known is not None and known[0] == self.version and now - known[1] < PRESSURE_VALID_S:
+            return known[2]
+        value = self.pressure(tier, now)
         self._pressures[tier.index] = (self.version, now, value)
         return value
 
@@ -77,6 +85,13 @@ class Pool:
         self.shedding.reshape(self.queues, rates)
         self.blocked = [None] * len(self.queues.tiers)
         self._pressures.clear()
+
+    def use(self, backends: list[Backend]) -> None:
+        """Take the backends that the policy names for it."""
+        self.backends = backends
+        contexts = [backend.policy.context_tokens or 0 for backend in backends]
+        self.longest_context = 0 if 0 in contexts else max(contexts, default=0)
+        self.version += 1
 
     def forget_blocked(self) -> None:
         """Something other than one backend's load has changed: try every head on every backend."""

@@ -31,6 +31,7 @@ class State:
         "draining",
         "expiries",
         "expiry_order",
+        "has_bounds",
         "next_tick",
         "now",
         "out",
@@ -61,6 +62,7 @@ class State:
         self.attempts = 0
         self.waiting = 0  # tickets that wait for quota or in a queue: those with an expiry
         self.share = 1.0
+        self.has_bounds = False
         self.draining = False
         self.overrides: tuple[Override, ...] = ()
         self.expiries: list[tuple[float, int, Ticket]] = []
