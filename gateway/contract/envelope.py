@@ -69,19 +69,29 @@ def seal(key: SigningKey, header: Header, body: bytes) -> bytes:
     return _encode(signed) + b"\n" + body
 
 
+def peek(data: bytes) -> Header:
+    """The header alone, unchecked: for ages and versions to look at, never to act on a body.
+
+    Raises:
+        EnvelopeRefused: `malformed`.
+    """
+    line, newline, _ = data.partition(b"\n")
+    if not newline or len(line) > MAX_HEADER_BYTES:
+        raise EnvelopeRefused("malformed")
+    try:
+        return _header_decoder.decode(line)
+    except msgspec.DecodeError:
+        raise EnvelopeRefused("malformed") from None
+
+
 def unseal(keys: tuple[SigningKey, ...], kind: str, data: bytes) -> tuple[Header, bytes]:
     """Check and split an envelope.
 
     Raises:
         EnvelopeRefused: `malformed`, `version`, `kind`, `unknown_key` or `forged`.
     """
-    line, newline, body = data.partition(b"\n")
-    if not newline or len(line) > MAX_HEADER_BYTES:
-        raise EnvelopeRefused("malformed")
-    try:
-        header = _header_decoder.decode(line)
-    except msgspec.DecodeError:
-        raise EnvelopeRefused("malformed") from None
+    header = peek(data)
+    _, _, body = data.partition(b"\n")
     if header.v != VERSION:
         raise EnvelopeRefused("version")
     if header.kind != kind:

@@ -21,6 +21,7 @@ _SECRET_DIGITS = 43
 _CHECK_DIGITS = 6
 
 _match_key = re.compile(r"sga?_[a-z]{2,8}_([0-9A-Za-z]{12})_[0-9A-Za-z]{49}", re.ASCII).fullmatch
+_match_id = re.compile(r"[0-9A-Za-z]{12}", re.ASCII).fullmatch
 _match_env = re.compile(r"[a-z]{2,8}", re.ASCII).fullmatch
 
 
@@ -43,11 +44,12 @@ def _checksum(text: str) -> str:
     return _base62(zlib.crc32(text.encode()), _CHECK_DIGITS)
 
 
-def mint(env: str, randomness: bytes, *, prefix: str = "sg") -> MintedKey:
-    """A new key from at least RANDOM_BYTES of cryptographic randomness.
+def mint(env: str, randomness: bytes, *, prefix: str = "sg", public_id: str | None = None) -> MintedKey:
+    """A new key from at least RANDOM_BYTES of cryptographic randomness; `public_id` is kept where a key is rotated.
 
     Raises:
-        ValueError: `env` is not 2 to 8 small letters, the prefix is unknown, or there is too little randomness.
+        ValueError: `env` is not 2 to 8 small letters, the prefix is unknown, the public id is none, or there is too
+            little randomness.
     """
     if not _match_env(env):
         raise ValueError("env: 2 to 8 small letters are needed")
@@ -56,7 +58,10 @@ def mint(env: str, randomness: bytes, *, prefix: str = "sg") -> MintedKey:
     if len(randomness) < RANDOM_BYTES:
         raise ValueError(f"randomness: at least {RANDOM_BYTES} bytes are needed")
     digits = _base62(int.from_bytes(randomness, "big"), _ID_DIGITS + _SECRET_DIGITS)
-    public_id, secret = digits[:_ID_DIGITS], digits[_ID_DIGITS:]
+    fresh_id, secret = digits[:_ID_DIGITS], digits[_ID_DIGITS:]
+    public_id = fresh_id if public_id is None else public_id
+    if not _match_id(public_id):
+        raise ValueError("public_id: 12 digits of base 62 are needed")
     unchecked = f"{prefix}_{env}_{public_id}_{secret}"
     return MintedKey(unchecked + _checksum(unchecked), public_id)
 
