@@ -43,7 +43,7 @@ _props = msgspec.json.Decoder(_Props)
 class LlamaCpp:
     """Nothing may queue inside it: its queue has no bound and it never answers 429 or 503."""
 
-    name = "llama.cpp"
+    name = "llama_cpp"
     interval_s = 2.0
     paths: tuple[str, ...] = ("/metrics", "/slots")
     facts_paths: tuple[str, ...] = ("/props",)

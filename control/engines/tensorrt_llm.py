@@ -26,7 +26,7 @@ TRITON = Table(
 class TrtllmServe:
     """Its Prometheus page is `/prometheus/metrics`; `/metrics` is a JSON list that a reader drains for everybody."""
 
-    name = "tensorrt-llm"
+    name = "tensorrt_llm"
     interval_s = 1.0
     paths: tuple[str, ...] = ("/prometheus/metrics",)
     facts_paths: tuple[str, ...] = ()
