@@ -1,0 +1,457 @@
+"""One connection of a caller: bounds what it may cost, refuses what is not one clear request.
+
+Decides when to stop listening to a connection, and in which order answers go out. Does not decide anything about a
+well-framed request. Subclasses uvicorn's httptools protocol, which has no deadline for headers or bodies, no limit
+for headers, and keeps parsing after early answers.
+
+After a refusal the connection is *deaf*: what still comes is thrown away for `linger_s`, so that the refusal is not
+lost to a reset, and is never parsed. A refusal never overtakes the answers to requests that came before it.
+
+One timer per connection, set lazily: moving a deadline to later costs nothing; it is looked at when the timer fires.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from gateway.departure import EXTENSION
+from gateway.edge import framing
+from gateway.edge.cycle import EdgeCycle
+from gateway.edge.framing import Head, Refusal
+from gateway.edge.limits import Limits
+
+if TYPE_CHECKING:
+    from uvicorn._types import HTTPScope
+
+_DISCARD_LIMIT = 1024 * 1024
+
+
+class _Part(Enum):
+    """Where in a request the parser is."""
+
+    BETWEEN = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class _Wait(Enum):
+    """What the connection's deadline is about."""
+
+    NOTHING = auto()
+    HEAD = auto()
+    BODY = auto()
+    IDLE = auto()
+    LINGER = auto()
+
+
+@dataclass(slots=True)
+class Serving:
+    """What all connections of one listener share.
+
+    Attributes:
+        draining: answers end their connections.
+        refused: how often each refusal was given, by its code.
+        emptied: set while there is no connection.
+        new_id: a request id for answers that no application gives; "" for none.
+    """
+
+    limits: Limits
+    draining: bool = False
+    refused: dict[str, int] = field(default_factory=dict)
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+    new_id: Callable[[], str] = str
+
+    def __post_init__(self) -> None:
+        self.emptied.set()
+
+
+class EdgeProtocol(HttpToolsProtocol):
+    """See the module."""
+
+    def __init__(self, config: Config, server_state: ServerState, serving: Serving) -> None:
+        super().__init__(config, server_state, {})
+        self.parser = httptools.HttpRequestParser(self)  # strict, unlike uvicorn's
+        self.limits = serving.limits
+        self._serving = serving
+        self._part = _Part.BETWEEN
+        self._head_bytes = 0
+        self._refusal: Refusal | None = None  # found while parsing
+        self._last_words: Refusal | None = None  # to be sent after the answers before it
+        self._deaf = False
+        self._discarded = 0
+        self._answering: EdgeCycle | None = None
+        self._wait = _Wait.NOTHING
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._body_since = 0.0
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether answers end their connections now."""
+        return self._serving.draining
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or one waits behind it."""
+        return self._answering is not None
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A new connection must send a whole head in time."""
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._serving.emptied.clear()
+        self.transport.set_write_buffer_limits(high=self.limits.high_water)
+        self._expect(_Wait.HEAD, self.limits.head_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request of this connection, also those that wait, and let go of everything."""
+        for timer in (self._timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._stall_timer = None
+        self._deaf = True
+        if self._answering is not None:
+            self._answering.leave()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        if not self.connections:
+            self._serving.emptied.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then look at what the parser found."""
+        if self._deaf:
+            self._discarded += len(data)
+            if self._discarded > _DISCARD_LIMIT:
+                self.transport.abort()
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._found(framing.UPGRADE)
+        except httptools.HttpParserError:
+            self._found(framing.MALFORMED)
+        if self._refusal is not None:
+            self._refuse(self._refusal)
+        elif self._part is not _Part.BODY:
+            self._between_bodies(len(data))
+        elif self._wait is not _Wait.BODY:
+            self._body_since = self.loop.time()
+            self._expect(_Wait.BODY, self.limits.body_grace_s)
+
+    def pause_writing(self) -> None:
+        """The caller does not take its answer: it has `stall_s` to take some of it."""
+        super().pause_writing()
+        self._watch_stall(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The caller has taken enough."""
+        super().resume_writing()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def shutdown(self) -> None:
+        """Drain: close now if nothing is being answered, otherwise after the answer."""
+        if not self.is_busy and not self.transport.is_closing():
+            self._close()
+
+    # the parser's side: exceptions here would become parser errors, so there are none
+
+    def on_message_begin(self) -> None:
+        """A new request."""
+        if self._is_over():
+            return
+        self._part = _Part.HEAD
+        self._head_bytes = 0
+        self.url = b""
+        self.headers = []
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request target."""
+        self.url += url
+        if len(self.url) > self.limits.url_bytes:
+            self._found(framing.LONG_TARGET)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field: of the head, or a trailer."""
+        if self._is_over():
+            return
+        if self._part is _Part.BODY:
+            self._found(framing.TRAILERS)
+        elif len(self.headers) >= self.limits.headers:
+            self._found(framing.LARGE_HEAD)
+        else:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Take the head, or refuse it; start the application, or queue behind the answer in progress."""
+        if self._is_over():
+            return
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        head = framing.read_head(method, version, self.url, self.headers, self.limits)
+        if isinstance(head, Refusal):
+            self._found(head)
+            return
+        self._part = _Part.BODY
+        self._wait = _Wait.NOTHING
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        cycle = EdgeCycle(self, self._scope(method, version, head), head, keep_alive=keep_alive)
+        self.cycle = cycle
+        if self._answering is None:
+            self._answer(cycle)
+            return
+        self.flow.pause_reading()
+        self.pipeline.appendleft((cycle, self.app))
+        if len(self.pipeline) >= self.limits.pipelined:
+            cycle.keep_alive = False  # it is the last one that is read
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the newest request's body."""
+        if self._is_over():
+            return
+        cycle = cast("EdgeCycle", self.cycle)
+        cycle.received += len(body)
+        if cycle.response_complete or cycle.too_large:
+            return  # answered without it, or about to be
+        if cycle.received > self.limits.body_bytes:
+            self._found(framing.LARGE_BODY)
+            return
+        cycle.body += body
+        if len(cycle.body) > self.limits.high_water:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        """The newest request has come whole."""
+        if self._is_over():
+            return
+        self._part = _Part.BETWEEN
+        self._wait = _Wait.NOTHING
+        self._head_bytes = 0
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+
+    # requests and answers in order
+
+    def _scope(self, method: bytes, version: str, head: Head) -> "HTTPScope":
+        raw_path, _, query = head.target.partition(b"?")
+        path = raw_path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "root_path": "",
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": {},
+        }
+
+    def _answer(self, cycle: EdgeCycle) -> None:
+        self._answering = cycle
+        cycle.scope["extensions"] = {EXTENSION: cycle.departure}  # type: ignore[dict-item]  # ours
+        self._start_asgi_task(cycle, self.app)
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, say the last words, or wait for more."""
+        self.server_state.total_requests += 1
+        cycle, self._answering = self._answering, None
+        if self.transport.is_closing() or cycle is None:
+            return
+        if not cycle.keep_alive:
+            self._end_after(cycle)
+        elif self.pipeline:
+            self._answer(cast("EdgeCycle", self.pipeline.pop()[0]))
+        elif self._last_words is not None:
+            self._say(self._last_words)
+        else:
+            self.flow.resume_reading()
+            if self._part is _Part.BETWEEN:
+                self.cycle = self.scope = self.headers = None  # type: ignore[assignment]  # what idles costs little
+                self._expect(_Wait.IDLE, self.limits.idle_s)
+            else:
+                self._expect(_Wait.HEAD, self.limits.head_s)
+
+    def _end_after(self, cycle: EdgeCycle) -> None:
+        """The answer was the last one of this connection."""
+        unread = (
+            cycle.more_body or bool(self.pipeline) or self.flow.read_paused or self._part is not _Part.BETWEEN
+        )
+        self.pipeline.clear()
+        if unread:
+            self._linger()
+        else:
+            self._close()
+
+    # refusals
+
+    def _is_over(self) -> bool:
+        """Whether nothing of what the parser finds counts any more."""
+        if self._refusal is not None or self._deaf:
+            return True
+        cycle: EdgeCycle | None = self.cycle  # type: ignore[assignment]  # uvicorn's name for "not yet"
+        return cycle is not None and not cycle.keep_alive and not cycle.more_body
+
+    def _found(self, refusal: Refusal) -> None:
+        if self._refusal is None and not self._is_over():
+            self._refusal = refusal
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Say no to the newest request, after the answers to those before it."""
+        self._deaf = True
+        self._refusal = refusal
+        if self._part is _Part.BODY:
+            cycle = cast("EdgeCycle", self.cycle)
+            if cycle is self._answering:
+                self.refuse_cycle(cycle, refusal)
+                return
+            self.pipeline.popleft()  # the newest: its body is broken, so it is never started
+        if self._answering is None:
+            self._say(refusal)
+        else:
+            self._last_words = refusal
+
+    def refuse_cycle(self, cycle: EdgeCycle, refusal: Refusal) -> None:
+        """Answer a request that an application has already been started for."""
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        self.pipeline.clear()
+        self._answering = None
+        started = cycle.response_started
+        cycle.leave()
+        if started:
+            self._close()  # in the middle of an answer: recognisably incomplete
+        else:
+            self._say(refusal, head_only=cycle.scope["method"] == "HEAD")
+
+    def _say(self, refusal: Refusal, *, head_only: bool = False) -> None:
+        counts = self._serving.refused
+        counts[refusal.code] = counts.get(refusal.code, 0) + 1
+        request_id = self._serving.new_id()
+        body = refusal.body(request_id)
+        lines = [STATUS_LINE[refusal.status]]
+        lines += [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
+        if request_id:
+            lines.append(b"x-request-id: %b\r\n" % request_id.encode("ascii"))
+        if refusal.status == framing.METHOD.status:
+            lines.append(b"allow: GET, POST\r\n")
+        lines.append(
+            b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        )
+        self.transport.write(b"".join(lines) + (b"" if head_only else body))
+        self._linger()
+
+    def _linger(self) -> None:
+        """End our side; take in and throw away the rest for a moment, then close."""
+        self._deaf = True
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._expect(_Wait.LINGER, self.limits.linger_s)
+
+    def _close(self) -> None:
+        """Close after what is still unsent, which must not take for ever."""
+        self._deaf = True
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._expect(_Wait.LINGER, self.limits.stall_s)
+        else:
+            self._wait = _Wait.NOTHING
+
+    # time
+
+    def _between_bodies(self, size: int) -> None:
+        """A head that has not come whole is bounded in bytes and in time from its first byte."""
+        if self._is_over():
+            self._deaf = True
+        elif self._part is _Part.HEAD or self._head_bytes or self._wait in (_Wait.IDLE, _Wait.HEAD):
+            self._head_bytes += size
+            if self._head_bytes > self.limits.head_bytes:
+                self._refuse(framing.LARGE_HEAD)
+            elif self._wait is not _Wait.HEAD:
+                self._expect(_Wait.HEAD, self.limits.head_s)
+
+    def _expect(self, wait: _Wait, within_s: float) -> None:
+        self._wait = wait
+        self._deadline = self.loop.time() + within_s
+        if self._timer is None or self._deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = self._deadline
+            self._timer = self.loop.call_at(self._deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._wait is _Wait.NOTHING:
+            return
+        left_s = self._deadline - self.loop.time()
+        if left_s > 0:
+            self._expect(self._wait, left_s)
+            return
+        wait, self._wait = self._wait, _Wait.NOTHING
+        match wait:
+            case _Wait.HEAD:
+                self._head_is_late()
+            case _Wait.BODY:
+                self._check_body_rate()
+            case _Wait.IDLE:
+                self._close()
+            case _Wait.LINGER | _Wait.NOTHING:
+                self._end_lingering()
+
+    def _head_is_late(self) -> None:
+        if self._part is _Part.BETWEEN and not self._head_bytes:
+            self._close()  # it never began: nothing to answer
+        elif self.flow.read_paused:
+            self._expect(_Wait.HEAD, self.limits.head_s)  # our doing: it waits behind an answer
+        else:
+            self._refuse(framing.SLOW_HEAD)
+
+    def _check_body_rate(self) -> None:
+        if self._part is not _Part.BODY:
+            return
+        step_s = min(1.0, self.limits.body_grace_s)
+        if self.flow.read_paused:
+            self._body_since += step_s  # our doing: the application does not ask for more
+        elif self._received() < (self.loop.time() - self._body_since) * self.limits.body_rate_per_s:
+            self._refuse(framing.SLOW_BODY)
+            return
+        self._expect(_Wait.BODY, step_s)
+
+    def _received(self) -> int:
+        return cast("EdgeCycle", self.cycle).received
+
+    def _end_lingering(self) -> None:
+        if self.transport.get_write_buffer_size() and self._stall_timer is None:
+            self._watch_stall(self.transport.get_write_buffer_size())
+        else:
+            self.transport.abort()
+
+    def _watch_stall(self, unsent: int) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        self._stall_timer = self.loop.call_later(self.limits.stall_s, self._check_stall, unsent)
+
+    def _check_stall(self, before: int) -> None:
+        self._stall_timer = None
+        unsent = self.transport.get_write_buffer_size()
+        if unsent >= before:
+            self.transport.abort()
+        elif unsent:
+            self._watch_stall(unsent)
