@@ -74,6 +74,7 @@ class SlowLoop:
         self._memory = _Memory()
         self._reachable = True
         self._has_database = True
+        self._is_closed = False
 
     def tick(self) -> Tick:
         """Do one second's work, unless another leads or this second is done."""
@@ -87,7 +88,10 @@ class SlowLoop:
         return tick
 
     def close(self) -> None:
-        """Release the lease and end all scrapes."""
+        """Release the lease, end all scrapes, close the connection to Valkey. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self._lease.release()
         except (redis.RedisError, OSError):
@@ -95,6 +99,7 @@ class SlowLoop:
         if self._scraper is not None:
             self._runner.run(self._scraper.close())
         self._runner.close()
+        self._client.close()
 
     def _tick(self, began: float) -> Tick:
         self._intake.read(began)
