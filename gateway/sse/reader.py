@@ -122,8 +122,8 @@ class EventReader:
         self._after_cr = False
         if data[0] != _LF:
             return self.feed(data)
-        rest = self.feed(data[1:])
-        return rest if self._last_was_cut else b"\n" + rest
+        lead = b"" if self._last_was_cut else b"\n"
+        return lead + self.feed(data[1:])
 
     def _keep(self, kept: bytes, rest: bytes) -> bytes:
         self._pending += rest
