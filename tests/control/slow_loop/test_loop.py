@@ -151,7 +151,7 @@ def test_flushing_everything_never_makes_gateways_refuse_for_ever(valkey: RealVa
 
 
 def test_a_silent_valkey_costs_a_tick_half_a_second_and_work_goes_on_when_it_is_back(
-    valkey: RealValkey,
+    valkey: RealValkey, lead: Lead
 ) -> None:
     clock = Clock()
     only = lead("one", clock)
