@@ -28,6 +28,7 @@ from gateway.core.commands import (
 from gateway.core.events import (
     Abandoned,
     Arrived,
+    DrainStarted,
     Event,
     Failed,
     Finished,
@@ -64,7 +65,18 @@ class Quotas(Protocol):
 class Ticket:
     """One request inside the gate, as the shell knows it."""
 
-    __slots__ = ("abort", "backend", "is_open", "name", "pool", "reset_at", "tenant", "verdict", "waiter")
+    __slots__ = (
+        "abort",
+        "backend",
+        "dispatch",
+        "is_open",
+        "name",
+        "pool",
+        "reset_at",
+        "tenant",
+        "verdict",
+        "waiter",
+    )
 
     def __init__(self, arrived: Arrived) -> None:
         self.name = arrived.ticket
@@ -72,8 +84,9 @@ class Ticket:
         self.pool = arrived.pool
         self.is_open = True  # the gate still holds it
         self.verdict: Verdict | None = None
-        self.waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[bool] | None = None
         self.backend = ""
+        self.dispatch: Dispatch | None = None  # the one in force
         self.abort: Callable[[], None] | None = None  # stops the work at the backend, at once
         self.reset_at: float | None = None  # when a quota allows it again, on the gate's clock
 
@@ -81,7 +94,18 @@ class Ticket:
         """Let the coroutine that waits for a verdict look again."""
         waiter = self.waiter
         if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            waiter.set_result(True)
+
+    def hand_over(self) -> None:
+        """Another request takes this ticket where it is: queued or in flight. Whoever had it is told, and stopped."""
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(False)
+        abort, self.abort = self.abort, None
+        if abort is not None:
+            abort()
+        if self.verdict is None:
+            self.verdict = self.dispatch
 
 
 class Gatekeeper:
@@ -107,6 +131,7 @@ class Gatekeeper:
         self._wake_at: float | None = None
         self._ticked_at = now()
         self.on_breaker: Callable[[BreakerChanged], None] | None = None
+        self.is_draining = False  # the gate refuses whatever arrives
 
     # --- what the request path says -----------------------------------------------------------------------------
 
@@ -117,13 +142,15 @@ class Gatekeeper:
         return ticket
 
     async def verdict(self, ticket: Ticket) -> Verdict | None:
-        """Wait for the next verdict about a ticket; None once it was closed from outside (its caller left)."""
+        """Wait for the next verdict about a ticket; None where its caller left or another request took it over."""
         while ticket.verdict is None and ticket.is_open:
-            ticket.waiter = self._loop.create_future()
+            waiter = ticket.waiter = self._loop.create_future()
             try:
-                await ticket.waiter
+                if not await waiter:
+                    return None
             finally:
-                ticket.waiter = None
+                if ticket.waiter is waiter:
+                    ticket.waiter = None
         verdict, ticket.verdict = ticket.verdict, None
         return verdict
 
@@ -154,7 +181,7 @@ class Gatekeeper:
     def pushed_back(self, ticket: Ticket, retry_after_s: float | None, status: int) -> None:
         """The engine itself said no before the first byte: wait for another verdict afterwards."""
         if ticket.is_open:
-            ticket.abort = None
+            ticket.abort = ticket.dispatch = None
             self._flush_backend(ticket.backend)
             self.feed(PushedBack(ticket.name, retry_after_s, status))
 
@@ -181,6 +208,8 @@ class Gatekeeper:
     def feed(self, event: Event) -> None:
         """Any event: handle it, and whatever carrying out its commands causes, in order."""
         self._inbox.append(event)
+        if event.__class__ is DrainStarted:
+            self.is_draining = True
         if self._is_handling:
             return
         self._is_handling = True
@@ -212,6 +241,7 @@ class Gatekeeper:
             case Dispatch():
                 ticket = self._tickets[command.ticket]
                 ticket.backend = command.backend
+                ticket.dispatch = command
                 self._decided(ticket, command)
             case Refuse() | Evict():
                 ticket = self._tickets.pop(command.ticket)

@@ -285,6 +285,8 @@ def _measure_rest(body: _Body) -> tuple[int, int]:
         case _Tokenize():
             size, flat = _messages_size(body.messages or [])
             size += _size(body.prompt or "") + _size(body.content or "")
+        case _:
+            pass  # measured by the caller
     return size, flat
 
 
