@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redis.asyncio.client import PubSub
-
 from gateway import lastgood
 from gateway.clocks import Clocks
 from gateway.contract import keys
@@ -36,7 +34,7 @@ from gateway.core.events import BackendBounds, BoundsReceived, Configured, Event
 from gateway.core.vocabulary import OverrideKind
 from gateway.credentials import resolve_all
 from gateway.state import Applied, Source, State, Version, index
-from gateway.valkey import Client, Link, get, get_start
+from gateway.valkey import Connection, Link, ValkeyGone
 
 log = logging.getLogger("sluicegate.snapshots")
 
@@ -115,48 +113,44 @@ class Snapshots:
 
     async def run(self, link: Link) -> None:
         """For ever: stay subscribed."""
-        await link.run(lambda client: self._session(client, link))
+        await link.run(lambda connection: self._session(connection, link))
 
-    async def _session(self, client: Client, link: Link) -> None:
-        async with client.pubsub() as channel:
-            await channel.subscribe(keys.CHANGES)
-            await _confirmed(channel)  # what is published from here on reaches us: now read what was before
-            for kind in KEYS:
-                await self._read(client, kind)
+    async def _session(self, connection: Connection, link: Link) -> None:
+        inbox = _Inbox()
+        connection.on_message = inbox.put
+        connection.on_lost = inbox.close
+        await connection.call("SUBSCRIBE", keys.CHANGES)  # what is published from here on reaches us ...
+        reader = await link.second()
+        try:
+            for kind in KEYS:  # ... now read what was before
+                await self._read(reader, kind)
             link.came_up()
-            await self._listen(client, channel)
+            await self._listen(connection, reader, inbox)
+        finally:
+            reader.close()
 
-    async def _listen(self, client: Client, channel: PubSub) -> None:
+    async def _listen(self, connection: Connection, reader: Connection, inbox: "_Inbox") -> None:
         read_at = self.clocks.monotonic() + self.resync_s
-        is_heard = True
         while True:
             left_s = read_at - self.clocks.monotonic()
-            if left_s <= 0:
-                if not is_heard:
-                    raise ConnectionError("the subscription is deaf")
-                await channel.ping()
-                is_heard = False
+            if left_s > 0:
+                for kind in await inbox.take(left_s):
+                    await self._read(reader, kind, is_live=True)
+            else:
+                await connection.call("PING")  # a subscription that went deaf without a word fails here
                 for kind in KEYS:
-                    await self._read_if_new(client, kind)
+                    await self._read_if_new(reader, kind)
                 read_at = self.clocks.monotonic() + self.resync_s
-                continue
-            message = await channel.get_message(timeout=left_s)
-            if message is None:
-                continue
-            is_heard = True
-            pushed = _kind_of(message)
-            if pushed is not None:
-                await self._read(client, pushed, is_live=True)
 
-    async def _read_if_new(self, client: Client, kind: str) -> None:
+    async def _read_if_new(self, reader: Connection, kind: str) -> None:
         """Read the header line alone; the body only where that line is not the one seen last."""
-        start = await get_start(client, KEYS[kind], MAX_HEADER_BYTES + 1)
-        if start and _header_line(start) != self._seen.get(kind):
-            await self._read(client, kind)
+        start = await reader.call("GETRANGE", KEYS[kind], 0, MAX_HEADER_BYTES)
+        if isinstance(start, bytes) and start and _header_line(start) != self._seen.get(kind):
+            await self._read(reader, kind)
 
-    async def _read(self, client: Client, kind: str, *, is_live: bool = False) -> None:
-        data = await get(client, KEYS[kind])
-        if data is not None and _header_line(data) != self._seen.get(kind):
+    async def _read(self, reader: Connection, kind: str, *, is_live: bool = False) -> None:
+        data = await reader.call("GET", KEYS[kind])
+        if isinstance(data, bytes) and _header_line(data) != self._seen.get(kind):
             self.take(kind, data, Source.VALKEY, is_live=is_live)
 
     # -- taking ---------------------------------------------------------------------------------------------------
@@ -259,22 +253,42 @@ def _header_line(data: bytes) -> bytes:
     return data[: MAX_HEADER_BYTES + 1].partition(b"\n")[0]
 
 
-async def _confirmed(channel: PubSub) -> None:
-    """Wait until Valkey has confirmed the subscription."""
-    async with asyncio.timeout(1.0):
-        while True:
-            message = await channel.get_message(timeout=0.25)
-            if message is not None and message["type"] == "subscribe":
-                return
+class _Inbox:
+    """Kinds that were announced since somebody last looked."""
 
+    def __init__(self) -> None:
+        self._kinds: set[str] = set()
+        self._is_lost = False
+        self._something = asyncio.Event()
 
-def _kind_of(message: dict[str, object]) -> str | None:
-    """Which of our kinds a message announces; None for every other message."""
-    data = message.get("data")
-    if message.get("type") != "message" or not isinstance(data, bytes):
-        return None
-    kind = data.partition(b" ")[0].decode("ascii", "replace")
-    return kind if kind in KEYS else None
+    def put(self, message: bytes) -> None:
+        """Take one message, "<kind> <version>"; kinds of others are none of ours."""
+        kind = message.partition(b" ")[0].decode("ascii", "replace")
+        if kind in KEYS:
+            self._kinds.add(kind)
+            self._something.set()
+
+    def close(self) -> None:
+        """The subscription is lost."""
+        self._is_lost = True
+        self._something.set()
+
+    async def take(self, timeout_s: float) -> set[str]:
+        """What was announced, as soon as anything was; nothing after `timeout_s`.
+
+        Raises:
+            ValkeyGone: the subscription is lost.
+        """
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._something.set)
+        try:
+            await self._something.wait()
+        finally:
+            timer.cancel()
+        if self._is_lost:
+            raise ValkeyGone("subscription lost")
+        self._something.clear()
+        kinds, self._kinds = self._kinds, set()
+        return kinds
 
 
 def _backend_bounds(bound: BackendBound, seats: int | None, control_now: float) -> BackendBounds:
