@@ -1,4 +1,4 @@
-"""Is this process fit to serve? System checks at the start, `/livez` and `/readyz` later, 503 while the database is away."""
+"""Is this process fit to serve? Checks at the start, `/livez` and `/readyz` later, 503 while the database is away."""
 
 import ipaddress
 import sys

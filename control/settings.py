@@ -1,5 +1,7 @@
-"""Django's settings, all from the environment (docs/settings.md). Importing them never fails for a missing secret:
-servers, workers and commands that need one refuse to start then (`environment.demand_secrets`), with one line.
+"""Django's settings, all from the environment (docs/settings.md).
+
+Importing them never fails for a missing secret: servers, workers and commands that need one refuse to start then, with
+one line (`environment.demand_secrets`).
 """
 
 import os

@@ -2,17 +2,17 @@
 
 from importlib.util import find_spec
 
-from django.contrib import admin
 from django.urls import include, path
 
 from control import checks
+from control.admin.site import room
 
 handler500 = checks.server_error
 
 urlpatterns = [
     path("livez", checks.livez),
     path("readyz", checks.readyz),
-    path("admin/", admin.site.urls),
+    path("admin/", room.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     *([path("", include("dashboard.urls"))] if find_spec("dashboard.urls") else []),
 ]

@@ -40,7 +40,7 @@ class Entry:
 
     def about(self, record: models.Model, *, name: str | None = None) -> None:
         """Name the thing that changes."""
-        self.object_type = record._meta.model_name or ""
+        self.object_type = record._meta.model_name or ""  # noqa: SLF001  # Django's documented introspection
         self.object_id = str(record.pk)
         self.object_name = (name or str(record))[:_MAX_NAME]
 

@@ -1,5 +1,7 @@
-"""The tables. Invariants are database constraints; nobody but control's keepers touches a row (services write, selectors
-read), and a guarded row changes only inside of an audited change (`models.guard`).
+"""The tables. Invariants are database constraints.
+
+Nobody but control's keepers touches a row (services write, selectors read), and a guarded row changes only inside of an
+audited change (`models.guard`).
 """
 
 from control.models.audit import AuditEvent, AuditHead

@@ -5,10 +5,10 @@ covers `save`, `delete`, `QuerySet.update`, `delete`, `bulk_create` and `bulk_up
 own rights. Migrations use historical models and are not guarded.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from django.db import models
 
@@ -94,9 +94,7 @@ class AppendOnlyQuerySet(GuardedQuerySet[T]):
         """Never."""
         raise UnauditedWrite(f"{self.model.__name__} is append-only; delete")
 
-    def bulk_update(
-        self, objs: Iterable[T], fields: Collection[str], batch_size: int | None = None
-    ) -> NoReturn:  # likewise
+    def bulk_update(self, *_: object, **__: object) -> NoReturn:
         """Never."""
         raise UnauditedWrite(f"{self.model.__name__} is append-only; bulk_update")
 
@@ -104,7 +102,7 @@ class AppendOnlyQuerySet(GuardedQuerySet[T]):
 class AppendOnly(Guarded):
     """A guarded row that is written once."""
 
-    objects = AppendOnlyQuerySet.as_manager()
+    objects: ClassVar[models.Manager[Any]] = AppendOnlyQuerySet.as_manager()
 
     class Meta:
         abstract = True

@@ -1,5 +1,7 @@
 """Tenants, what they may use, their keys and people, and what they ask for."""
 
+from typing import TYPE_CHECKING
+
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -10,6 +12,9 @@ from control.models.documents import is_messages
 from control.models.guard import Guarded
 from control.models.names import name_field
 from control.models.policy import Pool, Tier
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrPromise
 
 
 class Tenant(Guarded):
@@ -39,7 +44,7 @@ class Tenant(Guarded):
         return self.name
 
 
-def _bound(label: str) -> "models.PositiveBigIntegerField[int | None, int | None]":
+def _bound(label: "StrPromise") -> "models.PositiveBigIntegerField[int | None, int | None]":
     return models.PositiveBigIntegerField(
         label, null=True, blank=True, validators=[MinValueValidator(1)], help_text=_("Empty: no bound.")
     )

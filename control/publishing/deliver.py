@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import redis
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -21,6 +21,9 @@ from gateway.contract import codec, keys
 from gateway.contract.envelope import EnvelopeRefused, Header, SigningKey, seal, unseal
 from gateway.contract.overrides import Overrides, OverrideSpec
 from gateway.core.vocabulary import OverrideKind
+
+if TYPE_CHECKING:
+    import redis
 
 log = structlog.get_logger("control.publishing")
 

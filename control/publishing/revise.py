@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.db import transaction
@@ -19,6 +21,14 @@ from gateway.core.policy import Problem
 
 _PLACE = re.compile(r"^(tiers|pools|backends|tenants|grants|keys)\[(\d+)\](?:\.|$)")
 _MAX_LINE = 300
+_NAMES: dict[str, Callable[[Any], str]] = {
+    "tiers": lambda spec: str(spec.policy.name),
+    "pools": lambda spec: str(spec.policy.name),
+    "backends": lambda spec: str(spec.policy.name),
+    "tenants": lambda spec: str(spec.name),
+    "grants": lambda spec: f"{spec.tenant}/{spec.pool}",
+    "keys": lambda spec: str(spec.public_id),
+}
 
 
 class PolicyRefused(Exception):  # noqa: N818  # named for what happened
@@ -44,14 +54,7 @@ def _named(field: str, snapshot: Snapshot) -> str:
         return field
     section, index = match[1], int(match[2])
     spec = getattr(snapshot, section)[index]
-    name = {
-        "tiers": lambda: spec.policy.name,
-        "pools": lambda: spec.policy.name,
-        "backends": lambda: spec.policy.name,
-        "tenants": lambda: spec.name,
-        "grants": lambda: f"{spec.tenant}/{spec.pool}",
-        "keys": lambda: spec.public_id,
-    }[section]()
+    name = _NAMES[section](spec)
     rest = field[match.end() :]
     return f"{section}.{name}.{rest}" if rest else f"{section}.{name}"
 

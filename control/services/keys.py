@@ -100,7 +100,7 @@ def revoke_key(actor: Actor, public_id: str, *, reason: str = "") -> None:
 
 
 def end_overlaps(actor: Actor) -> int:
-    """Forget previous secrets whose overlap is over, and publish; returns how many. For the tick, cheap when none is due."""
+    """Forget previous secrets whose overlap is over, and publish; returns how many. Cheap where none is due (tick)."""
     due = ApiKey.objects.filter(previous_expires_at__lte=timezone.now())
     count = 0
     for row in due:

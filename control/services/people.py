@@ -1,14 +1,17 @@
 """Users and what they may do. Passwords are hashed by Django; the audit row says that one changed, never which."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import User
 
 from control.audit import Actor
 from control.models import Membership, Tenant
 from control.services import records
 from control.services.errors import NotFound
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
-"""Sign-ins and lockouts leave an audit row too. Loaded by the app's `ready`; a failed attempt alone leaves none (it is
-bounded by the lockout, and nobody must be able to grow the log at will).
+"""Sign-ins and lockouts leave an audit row too. Loaded by the app's `ready`.
+
+A failed attempt alone leaves none: the lockout bounds it, and nobody must be able to grow the log at will.
 """
 
 from axes.signals import user_locked_out

@@ -1,4 +1,4 @@
-"""`manage.py publish`: send the newest revision and the overrides in force to the gateways now; says what became of it."""
+"""`manage.py publish`: send the newest revision and the overrides in force now, and say what became of it."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,0 +1,84 @@
+"""Forms that say, before anything is saved, every reason for which the policy would be refused."""
+
+from typing import Any
+
+from django import forms
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from control.models import Pool
+from control.services import records
+from gateway.core.policy import Problem
+
+_ALIASES = {"models": "models_served"}
+
+
+class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's form classes are generic for type checkers alone
+    """A form whose row is rehearsed: what core and contract object to stands beside its field."""
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]  # private in the stubs, documented as the hook it is
+        if not self.errors and self.has_changed():
+            seen: set[tuple[str | None, str]] = set()
+            for problem in records.rehearse(self.instance):
+                place = (_form_field(problem, self.fields), _sentence(problem))
+                if place not in seen:
+                    seen.add(place)
+                    self.add_error(*place)
+
+
+def _form_field(problem: Problem, fields: dict[str, forms.Field]) -> str | None:
+    """The field of the form that a policy's field belongs to: `breaker.open_s` is `breaker_open_s`, None: the whole."""
+    words = problem.field.split(".")
+    for name in ("_".join(words[-2:]), words[-1], _ALIASES.get(words[-1], "")):
+        if name in fields:
+            return name
+    return None
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.field}: {problem.message}"
+
+
+class WordsField(forms.CharField):
+    """Words, separated by commas or spaces, as a list."""
+
+    def to_python(self, value: Any) -> Any:  # noqa: ANN401  # Django's own signature
+        """Text to words."""
+        text = super().to_python(value)
+        return (text or "").replace(",", " ").split()
+
+    def prepare_value(self, value: Any) -> Any:  # noqa: ANN401  # Django's own signature
+        """Words to text."""
+        return ", ".join(str(word) for word in value) if isinstance(value, list) else value
+
+
+class RanksField(WordsField):
+    """Tier ranks, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:  # noqa: ANN401  # Django's own signature
+        """Text to numbers; P0 is as good as 0."""
+        words = [word.upper().removeprefix("P") for word in super().to_python(value)]
+        if not all(word.isascii() and word.isdigit() for word in words):
+            raise forms.ValidationError(_("Tier ranks, such as 0, 1."))
+        return [int(word) for word in words]
+
+
+class PoolForm(PolicyForm):
+    """A pool; lists are typed as words."""
+
+    models_served = WordsField(
+        label=_("model names"),
+        help_text=_("What callers may ask for. The first is what the backends call it, others are aliases."),
+    )
+    fallback_tiers = RanksField(
+        label=_("fallback tiers"),
+        required=False,
+        help_text=_("Ranks that may have the fallback, such as 0, 1."),
+    )
+
+    class Meta:
+        """Everything."""
+
+        model: type[models.Model] = Pool
+        exclude = ()  # noqa: DJ006  # everything; the page names the fields
