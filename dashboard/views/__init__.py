@@ -1,0 +1,1 @@
+"""Views: thin. Who may see it, which frame, which panels, which template."""
