@@ -102,7 +102,7 @@ class Breaker:
                 return not self.not_ready or now >= self._next_spacing_at
             case BreakerState.HALF_OPEN:
                 return len(self._probes) < self._policy.half_open_probes and self._has_start(now)
-            case BreakerState.OPEN | BreakerState.FORCED_OPEN:
+            case BreakerState.OPEN | BreakerState.FORCED_OPEN:  # pragma: no branch  # the match is exhaustive
                 return False
 
     def _has_start(self, now: float) -> bool:

@@ -142,8 +142,8 @@ class MonthlyQuota:
 class TenantBuckets:
     """All that bounds one tenant in one pool; a bound that is None is off.
 
-    `reserve` takes one request, one place and `tokens` LLM tokens from all of them, or nothing from any; then exactly one of
-    `settle` and `refund` counts, whatever is called how often.
+    `reserve` takes one request, one place and `tokens` LLM tokens from all of them, or nothing from any; then
+    exactly one of `settle` and `refund` counts, whatever is called how often.
     """
 
     __slots__ = ("_held", "concurrency", "monthly", "requests", "tokens")

@@ -202,5 +202,5 @@ def new_limit(policy: LimitPolicy, low: float, high: float) -> Limit:
             return Gradient2Limit(low, high, initial)
         case LimitAlgorithm.AIMD:
             return GaugeAimdLimit(low, high, initial, policy.kv_target)
-        case LimitAlgorithm.FIXED | LimitAlgorithm.TOKEN_VALVE:
+        case LimitAlgorithm.FIXED | LimitAlgorithm.TOKEN_VALVE:  # pragma: no branch  # exhaustive
             return FixedLimit(low, high, initial)

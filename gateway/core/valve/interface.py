@@ -32,6 +32,7 @@ class ValveGauge:
     binding: Account | None  # what would hold back another ticket like the one dispatched last
     slow: float  # how many times longer than expected the engine's steps take now
     tpot_s: float | None
+    prefill_window_tokens: float = 0.0  # the prefill backlog that would bind now, before hold-backs
 
 
 class Valve(Protocol):

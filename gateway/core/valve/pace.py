@@ -11,9 +11,10 @@ m = min(CHUNK, snap + fresh): what had been sent when the step began, not what i
              below the prediction or n > 1.25 * the largest n seen + 1: a batch never seen can't be called slow
     after it: todo = min(max(0, todo - m), prefill_tokens), snap = todo
 
-Beyond the formulas: the first eight prefill samples count however slow they look, or a start value far too small would
-call every prefill slow and never be corrected. A pass that follows within .3 step(n) and repeats no stream belongs to the
-same step (sockets are read one after the other). A lagged pass teaches nothing, nor does the interval that it begins.
+Beyond the formulas: the first eight prefill samples are averaged with the start value however slow they look, or one
+far too small would call every prefill slow and never be corrected. A pass that follows within .3 step(n) and repeats no
+stream belongs to the same step (sockets are read one after the other). A lagged pass teaches nothing, nor does the
+interval that it begins.
 """
 
 from gateway.core.windows import Ewma, StepReference
@@ -36,7 +37,6 @@ class Pace:
     __slots__ = (
         "_chunk",
         "_cost_samples",
-        "_fresh_after",
         "_is_tainted",
         "_slow_since",
         "_snap",
@@ -109,10 +109,15 @@ class Pace:
         if n > 0:
             self.tpot.add(interval)
         if prefill >= self._chunk / 8 and (not was_slow or self._cost_samples < _FIRST_COSTS):
-            self._cost_samples += 1
-            self.prefill_cost += _COST_WEIGHT * (max(0.0, interval - step) / prefill - self.prefill_cost)
+            self._learn_cost(max(0.0, interval - step) / prefill)
         elif prefill == 0 and n > 0 and not was_pending and not self._is_frozen(n, interval, now):
             reference.learn(n, interval)
+
+    def _learn_cost(self, cost: float) -> None:
+        self._cost_samples += 1
+        is_first = self._cost_samples <= _FIRST_COSTS
+        weight = 1.0 / (1 + self._cost_samples) if is_first else _COST_WEIGHT
+        self.prefill_cost += weight * (cost - self.prefill_cost)
 
     def _note_slow(self, now: float) -> None:
         if self.slow <= SLOW:

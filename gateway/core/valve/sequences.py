@@ -7,7 +7,7 @@ from gateway.core.events import BackendBounds
 from gateway.core.policy import BackendPolicy, LimitPolicy
 from gateway.core.windows import LateRise
 
-DECREASE_EVERY_S = 0.2
+DECREASE_EVERY_S = 0.2 - 1e-6  # ticks of 50 ms are not exact in binary
 _RESERVED_RATIO = 0.05
 
 

@@ -41,7 +41,7 @@ _KV_MIN, _KV_MAX = 0.30, 0.95
 _KV_RISE_PER_S = 0.003
 _KV_HEADROOM = 0.05
 _LATE_FACTOR = 0.97
-_LATE_EVERY_S = 0.25
+_LATE_EVERY_S = 0.25 - 1e-6  # ticks of 50 ms are not exact in binary
 _KAPPA_MIN, _KAPPA_MAX = 0.3, 3.0
 
 
@@ -359,6 +359,7 @@ class TokenValve:
             binding=None if self._last is None else self.binds(self._last, now),
             slow=self.pace.slow_now(len(self._held), self._decoding, now),
             tpot_s=self.pace.tpot.value,
+            prefill_window_tokens=self._window(self._holds[min(self._holds)], now),
         )
 
 
