@@ -7,7 +7,7 @@ those that wait (to the last one that left, where nobody does), so idleness is n
 wait the counters differ by at most the largest single charge plus the unsettled errors of prediction.
 
 **Between tiers** rank 0 goes first while its recent share of the dispatched cost is below its cap or nobody else
-waits; over the cap it may only pass a blocked lower tier. Of the lower tiers only one is tried: the one below its
+waits; over the cap it waits for the lower tiers. Of these only one is tried: the one below its
 floor, else the one with the smallest counter (charged cost / weight). There is no bypass, or the smaller hold-back
 of one tier would starve the other.
 
@@ -221,7 +221,7 @@ class PoolQueues:
         if low is None:
             return (first,)
         if self.shares[first.index] > first.policy.share_cap:
-            return (low, first)
+            return (low,)
         return (first, low)
 
     def is_under_floor(self, tier: TierQueue) -> bool:
@@ -237,6 +237,7 @@ class PoolQueues:
     def push(self, ticket: Ticket, weight: float, *, front: bool = False) -> None:
         """Let a ticket wait in its tier; a tier that starts to wait is lifted as tenants are."""
         tier = self.tier(ticket.tier)
+        ticket.lower_to(tier.policy.rank)
         if not tier.waiting:
             counters = [other.counter for other in self.tiers if other.waiting and other.policy.rank != 0]
             if counters:

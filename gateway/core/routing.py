@@ -172,9 +172,15 @@ class Backend:
             ramp = self.ramp(now)
             if ramp < 1.0 and taken >= max(1.0, self.valve.limit * ramp):
                 return Account.SEQUENCES
-            if is_lowest and now - self.cold_since < COLD_END_S and taken >= self._cold_seats(now):
+            if is_lowest and self._is_cold(ask.tier, now):
                 return Account.SEQUENCES
         return self.valve.binds(ask, now)
+
+    def _is_cold(self, tier: int, now: float) -> bool:
+        """Whether it stood idle a moment ago and the lowest tier has its part of the seats."""
+        if now - self.cold_since >= COLD_END_S:
+            return False
+        return self.seats.by_tier.get(tier, 0) >= self._cold_seats(now)
 
     def _cold_seats(self, now: float) -> int:
         age = now - self.cold_since - COLD_HOLD_S

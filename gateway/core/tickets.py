@@ -1,6 +1,7 @@
 """One request inside the gate: what it asks for, where it is, and what it holds. Only the gate changes it."""
 
 import math
+from dataclasses import replace
 from enum import Enum
 
 from gateway.core.events import Arrived
@@ -80,6 +81,12 @@ class Ticket:
         self.charged = 0  # cost in force in the fair-queue counters, 0 where nothing is charged
         self.charged_weight = 1.0
         self.was_pushed_back = False
+
+    def lower_to(self, tier: int) -> None:
+        """Go on in another tier: its own one is not known (any more)."""
+        if tier != self.tier:
+            self.tier = tier
+            self.ask = replace(self.ask, tier=tier)
 
     def __repr__(self) -> str:
         return f"<Ticket {self.id} {self.tenant} tier={self.tier} {self.stage.value} cost={self.cost}>"

@@ -100,11 +100,12 @@ def _change_backend(
 ) -> None:
     pool = state.pools[policy.pool].policy
     was_configured = backend.is_configured
+    is_moved = backend.pool.name != pool.name
     is_same = (
         backend.pool.limit == pool.limit
         and before.tiers == state.policy.tiers
         and _facts(backend.policy) == _facts(policy)
-        and backend.pool.name == pool.name
+        and not is_moved
     )
     has_new_breaker = backend.pool.breaker != pool.breaker
     backend.policy = policy
@@ -114,7 +115,7 @@ def _change_backend(
         _rebuild(state, backend, now)
     if has_new_breaker:
         backend.new_breaker(now)
-    if backend.is_configured and not was_configured:
+    if is_moved or (backend.is_configured and not was_configured):
         backend.ramp_from = now
 
 

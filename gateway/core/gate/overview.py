@@ -90,4 +90,5 @@ def _backend(backend: Backend, ranks: list[int], now: float) -> BackendGauge:
         failures=breaker.failures,
         successes=breaker.successes,
         demand_cost=float(backend.demand_cost),
+        prefill_window_tokens=accounts.prefill_window_tokens,
     )
