@@ -24,11 +24,12 @@ TENANTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoBackend:
-    """A backend to register."""
+    """A backend to register. `max_seqs`: its seats, None where the engine tells them or nobody knows."""
 
     name: str
     url: str
     engine: str
+    max_seqs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def _pool(actor: Actor, demo: Demo) -> Pool:
 
 def _backend(actor: Actor, pool: Pool, wanted: DemoBackend) -> None:
     row = Backend.objects.filter(name=wanted.name).first() or Backend(name=wanted.name, pool=pool)
-    row.url, row.engine = wanted.url, wanted.engine
+    row.url, row.engine, row.max_seqs = wanted.url, wanted.engine, wanted.max_seqs
     records.write(actor, row)
 
 

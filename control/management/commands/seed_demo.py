@@ -33,7 +33,11 @@ class Command(BaseCommand):
             "--model", action="append", default=[], help="served model name; first: the backends' own"
         )
         parser.add_argument(
-            "--backend", action="append", default=[], metavar="NAME=URL,ENGINE", help="may be given again"
+            "--backend",
+            action="append",
+            default=[],
+            metavar="NAME=URL,ENGINE[,SEATS]",
+            help="may be given again",
         )
         parser.add_argument(
             "--retry-after-max", type=int, default=None, metavar="S", help="caps Retry-After, 1 to 60 s"
@@ -67,13 +71,15 @@ class Command(BaseCommand):
 
 
 def _parse_backend(text: str) -> demo.DemoBackend:
-    name, equals, rest = text.partition("=")
-    url, comma, engine = rest.rpartition(",")
-    if not equals or not comma or not name or not url or not engine:
+    name, _, rest = text.partition("=")
+    url, *words = rest.split(",")
+    engine, seats = words[0] if words else "", words[1] if len(words) > 1 else ""
+    if not (name and url and engine) or len(words) > 2 or (seats and not seats.isdecimal()):
         raise CommandError(
-            f"--backend {text!r}: expected NAME=URL,ENGINE, such as b1=http://127.0.0.1:9101,vllm"
+            f"--backend {text!r}: expected NAME=URL,ENGINE or NAME=URL,ENGINE,SEATS, "
+            "such as b1=http://127.0.0.1:9101,vllm"
         )
-    return demo.DemoBackend(name=name, url=url, engine=engine)
+    return demo.DemoBackend(name=name, url=url, engine=engine, max_seqs=int(seats) if seats else None)
 
 
 class _Credentials:
