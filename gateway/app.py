@@ -37,6 +37,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 BUDGET_SHARE = 0.95  # of the memory for bodies: above it new requests are shed
 OVERLOAD_RETRY_S = 2
 CLIENT_CLOSED_STATUS = 499  # in logs and counters only
+CRASH_STATUS = 500  # the edge answers it; nothing that a caller sends may lead here
 MOST_SHOWN = 100  # of a model name, in an error
 _OTHER_PATH = "(other)"
 _encode = msgspec.json.Encoder().encode
@@ -115,9 +116,14 @@ class App:
             await reply.whole(of_caller_error(error, wording))
         except CallerLeftError:
             record.status = CLIENT_CLOSED_STATUS
-        if not record.outcome:  # else the proxy has told it
-            record.total_s = self.clocks.monotonic() - began_at
-            self.tally.ended(record)
+        except asyncio.CancelledError:
+            record.status = record.status or CLIENT_CLOSED_STATUS
+            raise
+        finally:
+            if not record.outcome:  # else the proxy has told it
+                record.status = record.status or CRASH_STATUS
+                record.total_s = self.clocks.monotonic() - began_at
+                self.tally.ended(record)
 
     def _common_headers(self, record: Exchange) -> Headers:
         """What every answer tells: its id, how near this caller's tier is to shedding, what is left of its quotas."""
@@ -250,6 +256,7 @@ class App:
             self.raises_ignored += is_ignored
         record.pool, record.tier, record.model = pool.policy.name, tier, ask.model
         record.stream, record.is_retry, record.traceparent = ask.stream, hints.is_retry, hints.traceparent
+        record.client_id = hints.client_id
         replaced = (known.caller.tenant.refusal_messages, applied.tiers[tier].refusal_messages)
         wording = known.wording
         if replaced[0] or replaced[1]:

@@ -62,6 +62,7 @@ class Exchange(Struct, kw_only=True, omit_defaults=True):
     bytes_in: int = 0
     bytes_out: int = 0
     traceparent: str = ""
+    client_id: str = ""  # the caller's own request id, shortened and printable
     error: str = ""  # our words about what went wrong, never the caller's or the engine's text
     decision: Decision | None = None  # why it was shed or how it was placed
 

@@ -116,10 +116,10 @@ class Caller:
         body: Any = None,
         *,
         path: str = "/v1/chat/completions",
-        headers: dict[str, str] | None = None,
+        headers: dict[str, str | None] | None = None,
         method: str = "POST",
     ) -> Conversation:
-        """Send a whole request; nothing is read yet. A body of bytes is sent as it is."""
+        """Send a whole request; nothing is read yet. Bytes are sent as they are; a header that is None is left out."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw = body if isinstance(body, bytes) else json.dumps(chat() if body is None else body).encode()
@@ -128,11 +128,11 @@ class Caller:
             "authorization": f"Bearer {self.key}",
             "content-type": "application/json",
             "connection": "close",
+            **({} if method == "GET" else {"content-length": str(len(raw))}),
             **(headers or {}),
         }
-        if method != "GET":
-            fields["content-length"] = str(len(raw))
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        sent = [f"{name}: {value}" for name, value in fields.items() if value is not None]
+        lines = [f"{method} {path} HTTP/1.1", *sent, "", ""]
         writer.write("\r\n".join(lines).encode("latin-1") + (raw if method != "GET" else b""))
         return Conversation(reader, writer)
 

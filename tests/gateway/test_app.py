@@ -1,0 +1,283 @@
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from gateway.contract import keyring
+from gateway.contract.snapshot import GrantSpec, KeySpec, PoolSpec, TenantSpec
+from gateway.core.events import DrainStarted
+from gateway.core.policy import PoolPolicy
+from tests.fakes.backend import FakeBackend, Hold
+from tests.fakes.caller import Caller, chat
+from tests.fakes.gateway import PEPPER, Settings, a_pool, a_world, key_of, running
+
+pytestmark = pytest.mark.loop
+
+
+async def test_a_chat_completion_comes_back_whole_with_the_engines_usage():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(chat())
+        assert answer.status == 200
+        assert answer.json["object"] == "chat.completion"
+        assert answer.json["choices"][0]["message"]["content"] == "t0 t1 t2 t3 t4 t5 t6 "
+        assert answer.json["usage"] == {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+        assert backend.requests[0].streams
+        assert backend.requests[0].wants_usage
+        await gateway.rest()
+
+
+async def test_a_streamed_chat_completion_comes_back_event_by_event():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(chat(stream=True))
+        assert answer.header("content-type") == "text/event-stream"
+        assert answer.text == "t0 t1 t2 t3 t4 t5 t6 "
+        assert answer.events[-1] == "[DONE]"
+        await gateway.rest()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"{", 400, None),
+        (b"", 400, None),
+        (b"[]", 400, None),
+        (b"\xff\xfe", 400, None),
+        (b'{"model":"m"}', 400, "messages"),
+        (b'{"messages":[]}', 400, "model"),
+        (b'{"model":7,"messages":[]}', 400, "model"),
+        (b'{"model":"m","messages":[{"role":"user","content":7}]}', 400, "messages[0].content"),
+        (b'{"model":"m","messages":[],"stream":"yes"}', 400, "stream"),
+        (
+            b'{"model":"m","messages":[],"stream_options":{"include_usage":1}}',
+            400,
+            "stream_options.include_usage",
+        ),
+        (b'{"model":"m","messages":[],"n":0}', 400, "n"),
+        (b'{"model":"nope","messages":[]}', 404, "model"),
+        (b'{"model":"' + b"n" * 5000 + b'","messages":[]}', 404, "model"),
+        (b'{"model":"m","messages":' + b"[" * 50_000, 400, "messages[0]"),
+        (b'{"model":"m","messages":[],"deep":' + b"[" * 50_000 + b"]" * 50_000 + b"}", 400, None),
+    ],
+)
+async def test_a_body_that_makes_no_sense_is_answered_with_its_fault(
+    body: bytes, status: int, param: str | None
+):
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(body)
+        assert answer.status == status
+        assert answer.error["param"] == param
+        assert answer.error["type"] == "invalid_request_error"
+        assert answer.error["request_id"] == answer.header("x-request-id")
+        assert answer.header("x-should-retry") == "false"
+        assert len(answer.body) < 1000
+        assert not backend.requests
+        assert gateway.is_at_rest()
+
+
+@pytest.mark.parametrize(
+    "key", ["", "sg_x", "sk-abc", keyring.mint("test", bytes(48)).key, key_of("t0").key[:-1] + "!"]
+)
+async def test_an_unknown_key_is_401_before_the_body_is_read(key: str):
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        conversation = await Caller(gateway.port, key).open(b"", headers={"content-length": "1000000"})
+        head = await asyncio.wait_for(conversation.head(), 2)
+        answer = await conversation.rest()
+        assert head.status == 401
+        assert answer.header("www-authenticate") == "Bearer"
+        assert answer.error["code"] == "invalid_api_key"
+
+
+async def test_a_key_is_taken_from_x_api_key_too():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        caller = Caller(gateway.port, "")
+        answer = await caller.send(chat(), headers={"authorization": "", "x-api-key": key_of("t1").key})
+        assert answer.status == 200
+        assert gateway.told[0].tenant == "t1"
+
+
+async def test_disabled_and_expired_keys_and_disabled_tenants_are_401_at_once():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        assert (await gateway.caller().send()).status == 200
+        plain = gateway.snapshot
+        first, *others = plain.keys
+        for changed in ({"enabled": False}, {"expires_at": 1.0}, {"digests": ("0" * 64,)}):
+            keys = (msgspec.structs.replace(first, **changed), *others)
+            gateway.apply(msgspec.structs.replace(plain, keys=keys))
+            assert (await gateway.caller().send()).status == 401, changed
+        gone = msgspec.structs.replace(plain, keys=tuple(others))
+        gateway.apply(gone)
+        assert (await gateway.caller().send()).status == 401
+        tenants = (TenantSpec(name="t0", enabled=False), *plain.tenants[1:])
+        gateway.apply(msgspec.structs.replace(plain, tenants=tenants))
+        assert (await gateway.caller().send()).status == 401
+        gateway.apply(plain)
+        assert (await gateway.caller().send()).status == 200
+
+
+async def test_both_secrets_are_accepted_while_a_key_rotates():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        old = key_of("t0")
+        new = old.key[:21] + "N" * 43
+        new += keyring._checksum(new)  # the same public id with another secret
+        assert keyring.public_id_of(new) == old.public_id
+        digests = (keyring.digest(PEPPER, new), keyring.digest(PEPPER, old.key))
+        keys = (KeySpec(public_id=old.public_id, tenant="t0", digests=digests),)
+        gateway.apply(msgspec.structs.replace(gateway.snapshot, keys=keys))
+        assert (await Caller(gateway.port, old.key).send()).status == 200
+        assert (await Caller(gateway.port, new).send()).status == 200
+        keys = (KeySpec(public_id=old.public_id, tenant="t0", digests=digests[:1]),)
+        gateway.apply(msgspec.structs.replace(gateway.snapshot, keys=keys))
+        assert (await Caller(gateway.port, old.key).send()).status == 401
+        assert (await Caller(gateway.port, new).send()).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/files", "/v1/../admin", "//evil/", "/metrics", "/v1/chat/completions/"]
+)
+async def test_other_paths_are_404(path: str):
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(path=path)
+        assert answer.status == 404
+        assert answer.error["code"] == "unknown_url"
+        assert gateway.told[0].path == "(other)"
+        assert not backend.requests
+
+
+async def test_other_methods_are_405():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(method="GET")
+        assert answer.status == 405
+        assert answer.header("allow") == "POST"
+        assert (await gateway.caller().send(path="/v1/models")).status == 405
+
+
+async def test_models_lists_what_the_tenant_may_use_and_nothing_else():
+    async with FakeBackend() as backend:
+        other = PoolSpec(policy=PoolPolicy(name="other"), models=("secret-model",))
+        world = a_world(backend, pool=a_pool("pool", "m", "m-alias"))
+        world = msgspec.structs.replace(
+            world,
+            pools=(*world.pools, other),
+            grants=(*world.grants, GrantSpec(tenant="t1", pool="other", tier=1)),
+        )
+        async with running(world) as gateway:
+            first = await gateway.caller("t0").send(method="GET", path="/v1/models")
+            second = await gateway.caller("t1").send(method="GET", path="/v1/models")
+            assert [m["id"] for m in first.json["data"]] == ["m", "m-alias"]
+            assert [m["id"] for m in second.json["data"]] == ["m", "m-alias", "secret-model"]
+            assert (await gateway.caller("t0").send(chat(model="secret-model"))).status == 404
+            assert (await Caller(gateway.port, "x").send(method="GET", path="/v1/models")).status == 401
+
+
+async def test_an_alias_is_rewritten_to_what_the_backends_call_the_model():
+    async with (
+        FakeBackend() as backend,
+        running(a_world(backend, pool=a_pool("pool", "m", "nick"))) as gateway,
+    ):
+        assert (await gateway.caller().send(chat(model="nick"))).status == 200
+        assert backend.requests[0].json["model"] == "m"
+
+
+async def test_bodies_over_the_limit_are_413_with_and_without_a_length():
+    settings = Settings(max_body_bytes=2048)
+    async with FakeBackend() as backend, running(a_world(backend), settings=settings) as gateway:
+        large = json.dumps(chat(pad="x" * 4096)).encode()
+        assert (await gateway.caller().send(large)).status == 413
+        chunked = b"1000\r\n" + b"[" * 4096 + b"\r\n" + b"0\r\n\r\n"
+        headers = {"transfer-encoding": "chunked", "content-length": None}
+        assert (await gateway.caller().send(chunked, headers=headers)).status == 413
+        assert not backend.requests
+
+
+async def test_a_coded_body_is_415():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(b"\x1f\x8b", headers={"content-encoding": "gzip"})
+        assert answer.status == 415
+        assert answer.error["param"] == "Content-Encoding"
+
+
+async def test_the_memory_for_bodies_is_bounded():
+    settings = Settings(buffer_budget_bytes=4096)
+    async with FakeBackend(Hold()) as backend, running(a_world(backend), settings=settings) as gateway:
+        first = await gateway.caller().open(chat(pad="x" * 3000))
+        await backend.until(lambda: backend.in_flight == 1)
+        refused = await gateway.caller().send(chat(pad="x" * 3000))
+        assert refused.status == 503
+        assert refused.error["reason"] == "gateway_overload"
+        assert int(refused.header("retry-after") or 0) >= 1
+        backend.release()
+        assert (await (await first.head()).rest()).status == 200
+        await gateway.rest()
+        backend.default = None
+        backend.then(Hold())
+        last = await gateway.caller().open(chat(pad="x" * 3000))
+        await backend.until(lambda: backend.in_flight == 1)
+        backend.release()
+        assert (await (await last.head()).rest()).status == 200
+
+
+async def test_a_draining_gateway_refuses_before_it_reads_the_body():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        gateway.keeper.feed(DrainStarted())
+        conversation = await gateway.caller().open(b"", headers={"content-length": "100000"})
+        answer = await (await conversation.head()).rest()
+        assert answer.status == 503
+        assert answer.error["reason"] == "draining"
+        assert answer.header("connection") == "close"
+
+
+async def test_without_a_snapshot_everything_is_503():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        gateway.state.applied = None
+        for answer in (
+            await gateway.caller().send(),
+            await gateway.caller().send(method="GET", path="/v1/models"),
+        ):
+            assert answer.status == 503
+            assert answer.error["reason"] == "no_backend"
+
+
+async def test_a_key_may_lower_its_tier_and_a_header_may_lower_it_further_but_never_raise_it():
+    """A38 Priority is not for the client to choose."""
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        keys = (replace_key(gateway.snapshot.keys[0], tier=1), *gateway.snapshot.keys[1:])
+        gateway.apply(msgspec.structs.replace(gateway.snapshot, keys=keys))
+        for headers, tier in (
+            ({}, 1),
+            ({"x-sluicegate-tier": "2"}, 2),
+            ({"x-sluicegate-tier": "P2"}, 2),
+            ({"x-sluicegate-tier": "batch-extraction"}, 2),
+            ({"x-sluicegate-tier": "0"}, 1),
+            ({"x-sluicegate-tier": "P0"}, 1),
+            ({"x-sluicegate-tier": "nonsense"}, 1),
+            ({"x-priority": "0", "x-tier": "P0", "x-tenant-id": "t2"}, 1),
+        ):
+            answer = await gateway.caller("t0").send(chat(priority=-10), headers=headers)
+            assert answer.status == 200
+            assert (gateway.told[-1].tier, gateway.told[-1].tenant) == (tier, "t0")
+            seen = backend.requests[-1]
+            assert seen.header("x-sluicegate-tier") == [str(tier)]
+            assert not [
+                n for n, _ in seen.headers if n in ("x-priority", "x-tier", "x-tenant-id", "authorization")
+            ]
+            assert "priority" not in seen.json
+        assert gateway.app.raises_ignored == 3
+
+
+def replace_key(key: KeySpec, **changes: object) -> KeySpec:
+    return msgspec.structs.replace(key, **changes)
+
+
+async def test_the_request_id_and_the_trace_are_passed_on():
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        answer = await gateway.caller().send(
+            headers={"traceparent": trace, "x-request-id": "mine " + "x" * 100}
+        )
+        assert backend.requests[0].header("traceparent") == [trace]
+        assert backend.requests[0].header("x-request-id") == [answer.header("x-request-id")]
+        assert gateway.told[0].traceparent == trace
+        assert gateway.told[0].client_id == "mine?" + "x" * 59
+        await gateway.caller().send(headers={"traceparent": "not a trace"})
+        assert gateway.told[1].traceparent == ""
