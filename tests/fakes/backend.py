@@ -44,13 +44,17 @@ class Recorded:
 
     @property
     def json(self) -> Any:
-        """The body, decoded; {} when there is none."""
-        return json.loads(self.body) if self.body else {}
+        """The body, decoded; {} when there is none, or it is not a JSON object."""
+        try:
+            decoded = json.loads(self.body)
+        except ValueError:
+            return {}
+        return decoded if isinstance(decoded, dict) else {}
 
     @property
     def streams(self) -> bool:
         """Whether the body asks for a stream."""
-        return bool(self.body) and self.json.get("stream") is True
+        return self.json.get("stream") is True
 
     @property
     def wants_usage(self) -> bool:
