@@ -55,6 +55,8 @@ def environment(
         "SLUICEGATE_GATEWAY_ID": "gateway-1",
         "SLUICEGATE_PUBLIC_URL": f"http://{HOST}:{addresses.web}",
         "SLUICEGATE_GATEWAY_URL": f"http://{HOST}:{addresses.gateway}",
+        "SLUICEGATE_DRAIN_S": "2",  # Ctrl-C ends all of it within 5 s
+        "SLUICEGATE_DRAIN_DELAY_S": "0",
     }
     fixed = {
         "SLUICEGATE_LISTEN": f"{HOST}:{addresses.gateway}",
