@@ -72,7 +72,7 @@ def test_the_engine_is_never_overrun_p0_is_served_and_p2_is_told_when_to_come_ba
         for tier, t in through.items()
     }
     record_property("overload", summary)
-    print(summary)
+    print(summary)  # noqa: T201  # the figures of this run, shown with -s
 
     assert not [e for t in through.values() for e in t.errors]
     assert max(guarded.in_flight) <= max(guarded.limits) <= SLOTS

@@ -7,6 +7,7 @@ Pool `chat-70b` on four backends: calm, at 300 s ten times the load from one ten
 Same second, same numbers.
 """
 
+# ruff: noqa: E501  # tables of numbers read better in one line
 import argparse
 import math
 import os
@@ -34,10 +35,13 @@ def bump(t, at, up, down):
 
 
 def wobble(name, t, amount):
-    def dice(n):
-        return zlib.crc32(f"{name}{int(n)}".encode()) / 2**31 - 1
+    """Noise that moves smoothly: dice thrown every five seconds, joined by straight lines."""
 
-    return amount * (0.5 * dice(t) + 0.3 * dice(t - 5) + 0.2 * dice(t - 10))
+    def dice(n):
+        return zlib.crc32(f"{name}{n}".encode()) / 2**31 - 1
+
+    step, part = int(t // 5), t % 5 / 5
+    return amount * (dice(step) * (1 - part) + dice(step + 1) * part)
 
 
 class Story:
@@ -212,26 +216,26 @@ def tenant_frames(s):
     return tuple(sorted(rows, key=lambda r: -r.offered_per_s))
 
 
-def event_frames(t, now):
+def event_frames(t, now, speed=1.0):
     told = (
-        (20.0, "revision", "Revision 41 published by m.okafor", None),
+        (20.0, "policy", "Revision 41 published by m.okafor", None),
         (SURGE, "load", "northwind-extract 2.0 to 83/s", None),
-        (SURGE + 4, "shedding", "P2 sheds: pressure 0.93", None),
+        (SURGE + 4, "shedding", "P2 of chat-70b is shed: fast_reject", "chat-70b"),
         (SURGE + 50, "limit", "b2 KV target 0.90 to 0.89", "b2"),
-        (LOST, "breaker", "b4 breaker opens", "b4"),
-        (LOST + 14, "shedding", "P1 sheds: expected wait above 2.4 s", None),
-        (BACK, "breaker", "b4 breaker closes", "b4"),
-        (OVER + 60, "recovery", "P2 no longer sheds", None),
+        (LOST, "breaker", "breaker of b4: closed to open", "b4"),
+        (LOST + 14, "shedding", "P1 of chat-70b is shed: early_drop", "chat-70b"),
+        (BACK, "breaker", "breaker of b4: half-open to closed", "b4"),
+        (OVER + 60, "shedding", "P2 of chat-70b is no longer shed", "chat-70b"),
     )
-    start = now - t % LENGTH
+    start = now - t % LENGTH / speed
     return tuple(
-        f.EventFrame(at=round(start + at, 3), kind=kind, text=text, target=target)
+        f.EventFrame(at=round(start + at / speed), kind=kind, text=text, target=target)
         for at, kind, text, target in told
         if at <= t % LENGTH
     )
 
 
-def frame_at(t, now, **changes):
+def frame_at(t, now, *, speed=1.0, **changes):
     """The frame of one second of the story; `changes` replaces fields of the Frame."""
     s = Story(t)
     whole = f.Frame(
@@ -252,7 +256,7 @@ def frame_at(t, now, **changes):
             lowest_applied_revision=41,
         ),
         overrides=(),
-        events=event_frames(t, now),
+        events=event_frames(t, now, speed),
         incidents_open=0,
     )  # fmt: skip
     return msgspec.structs.replace(whole, **changes)
@@ -302,7 +306,7 @@ def main():
         backfill(client, args.history, args.start + LENGTH, began)
     while time.time() - began < args.seconds:
         now = time.time()
-        publish(client, frame_at(args.start + LENGTH + (now - began) * args.speed, now))
+        publish(client, frame_at(args.start + LENGTH + (now - began) * args.speed, now, speed=args.speed))
         time.sleep(max(0.0, 1.0 - (time.time() - now)))
 
 

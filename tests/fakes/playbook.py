@@ -21,6 +21,11 @@ from gateway.core.policy import (
 from gateway.core.vocabulary import DropPolicy, LimitAlgorithm, ShedReason
 
 
+def chance(seed: int) -> random.Random:
+    """Dice that fall the same way every time."""
+    return random.Random(seed)  # noqa: S311  # a test, not a secret
+
+
 def tail_tiers(size: int = 100, timeout_s: float = 60.0) -> tuple[TierPolicy, ...]:
     """The default tiers, but queues that only know their size and their time-out."""
     queue = QueuePolicy(max_size=size, timeout_s=timeout_s, drop=DropPolicy.TAIL)
@@ -48,7 +53,7 @@ def seats_policy(
     )
 
 
-class Unexpected(AssertionError):
+class UnexpectedError(AssertionError):
     """The gate said what nobody expected, or did not say what was expected."""
 
 
@@ -56,7 +61,7 @@ class Playbook:
     """A gate with its own clock and dice."""
 
     def __init__(self, policy: GatePolicy | None = None, *, seed: int = 1) -> None:
-        self.gate = Gate(policy or seats_policy(1), now=0.0, dice=random.Random(seed).random)
+        self.gate = Gate(policy or seats_policy(1), now=0.0, dice=chance(seed).random)
         self.now = 0.0
         self.said: list[Command] = []
         self.wakes: list[float] = []
@@ -71,7 +76,7 @@ class Playbook:
 
     def _must_be_asserted(self, what: object) -> None:
         if self.said:
-            raise Unexpected(f"before {what} nobody expected:\n" + "\n".join(map(repr, self.said)))
+            raise UnexpectedError(f"before {what} nobody expected:\n" + "\n".join(map(repr, self.said)))
 
     def feed(self, event: Event, *, at: float | None = None) -> list[Command]:
         """Feed one event; its commands wait to be expected."""
@@ -88,7 +93,7 @@ class Playbook:
         said, self.said = self.said, []
         if said != list(commands):
             lines = [f"- expected {command!r}" for command in commands] + [f"+ said {c!r}" for c in said]
-            raise Unexpected("\n".join(lines))
+            raise UnexpectedError("\n".join(lines))
 
     def take(self) -> list[Command]:
         """The last event's commands, to be looked at one by one."""
@@ -108,7 +113,7 @@ class Playbook:
         said = self.take()
         found = [(c.ticket, c.backend) for c in said if isinstance(c, Dispatch)]
         if found != list(pairs) or len(said) != len(found):
-            raise Unexpected(f"expected dispatches {list(pairs)}, said {said}")
+            raise UnexpectedError(f"expected dispatches {list(pairs)}, said {said}")
 
     def waits(self) -> None:
         """Nothing was said: the ticket waits."""
@@ -118,7 +123,7 @@ class Playbook:
         """Exactly one ticket was refused or evicted (refunds apart); returns the command."""
         said = [command for command in self.take() if isinstance(command, Refuse | Evict)]
         if len(said) != 1 or (said[0].ticket, said[0].reason) != (ticket, reason):
-            raise Unexpected(f"expected {ticket} to be shed for {reason.value}, said {said}")
+            raise UnexpectedError(f"expected {ticket} to be shed for {reason.value}, said {said}")
         return said[0]
 
     def fill(self, backend_seats: int, tier: int = 0) -> list[str]:
@@ -128,7 +133,7 @@ class Playbook:
             self.arrive(name, tier=tier, tenant="filler")
             commands = self.take()
             if [type(command) for command in commands] != [Dispatch]:
-                raise Unexpected(f"{name} found no seat: {commands}")
+                raise UnexpectedError(f"{name} found no seat: {commands}")
         return names
 
     def finish(self, ticket: str, prompt: int | None = None, output: int | None = None) -> list[Command]:

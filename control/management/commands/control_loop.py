@@ -35,13 +35,14 @@ class Command(BaseCommand):
             raise CommandError(f"--period {period_s}: expected .2 to 10 seconds.")
         environment.demand_secrets()
         stop = Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        before = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGTERM, signal.SIGINT)}
         loop = SlowLoop(store.connect(), f"{socket.gethostname()}-{os.getpid()}", time.time)
         try:
             self._run(loop, stop, period_s, ticks)
         finally:
             loop.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _run(self, loop: SlowLoop, stop: Event, period_s: float, ticks: int) -> None:
         due, done, said = time.monotonic(), 0, ""
