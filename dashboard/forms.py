@@ -28,7 +28,9 @@ class BreakerOverrideForm(forms.Form):
         choices=(("15m", "15 min"), ("1h", "1 h"), ("4h", "4 h"), (OTHER, _("Other"))),
         error_messages={"invalid_choice": _("Choose when it ends: 15 min, 1 h, 4 h or other.")},
     )
-    minutes = forms.IntegerField(required=False, error_messages={"invalid": _("Enter a whole number of minutes.")})
+    minutes = forms.IntegerField(
+        required=False, error_messages={"invalid": _("Enter a whole number of minutes.")}
+    )
     reason = forms.CharField(
         required=False,
         max_length=MAX_REASON,
@@ -62,7 +64,10 @@ class BreakerOverrideForm(forms.Form):
         elif lifetime == OTHER and minutes is None:
             self.add_error("minutes", _("Enter after how many minutes it ends."))
         elif lifetime == OTHER and not 1 <= (minutes or 0) <= MAX_MINUTES:
-            self.add_error("minutes", _("1 to %(most)s minutes: no override lasts longer than a day.") % {"most": MAX_MINUTES})
+            self.add_error(
+                "minutes",
+                _("1 to %(most)s minutes: no override lasts longer than a day.") % {"most": MAX_MINUTES},
+            )
         return cleaned
 
     @property

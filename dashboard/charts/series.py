@@ -32,16 +32,14 @@ class Series:
 
     def value(self, sample: Sample) -> float | None:
         """This line's value in one sample."""
-        rows: Sequence[TierSample | BackendSample] = (
-            sample.tiers if self.rows == "tiers" else sample.backends
-        )
+        rows: Sequence[TierSample | BackendSample] = sample.tiers if self.rows == "tiers" else sample.backends
         found = [self._read(row) for row in rows if all(getattr(row, k) == v for k, v in self.where.items())]
         known = [v for v in found if v is not None]
         return sum(known) * self.scale if known else None
 
     def _read(self, row: TierSample | BackendSample) -> float | None:
-        value = getattr(row, self.field)
-        return value.get(self.entry, 0.0) if self.entry is not None else value
+        value: dict[str, float] | float | None = getattr(row, self.field)
+        return value.get(self.entry or "", 0.0) if isinstance(value, dict) else value
 
     def rule(self) -> dict[str, object]:
         """The rule as the browser gets it."""
@@ -77,7 +75,9 @@ def tiers_of(frame: Frame, pool: str) -> tuple[int, ...]:
 def per_tier(frame: Frame, pool: str, field: str) -> tuple[Series, ...]:
     """One line per tier."""
     return tuple(
-        Series(f"{tier_name(t)}.{field}", tier_name(t), "tiers", _where(pool, tier=t), field, style=tier_style(t))
+        Series(
+            f"{tier_name(t)}.{field}", tier_name(t), "tiers", _where(pool, tier=t), field, style=tier_style(t)
+        )
         for t in tiers_of(frame, pool)
     )
 

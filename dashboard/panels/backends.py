@@ -19,6 +19,8 @@ ENGINES = {
     "tgi": "TGI",
 }
 ORB_RADIUS = 21.0
+BUSY_RATIO = 0.5
+KV_HIGH_RATIO = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _card(backend: BackendFrame, override: OverrideFrame | None) -> Card:
         kv="" if backend.kv_ratio is None else percent(backend.kv_ratio),
         kv_share=round(min(1.0, backend.kv_ratio or 0.0) * 100, 1),
         kv_note=_("from slots") if backend.kv_source == "slots" else "",
-        is_kv_high=backend.kv_ratio is not None and backend.kv_ratio >= 0.95,
+        is_kv_high=backend.kv_ratio is not None and backend.kv_ratio >= KV_HIGH_RATIO,
         seats=count(0 if is_out(backend) else backend.limit),
         seats_share=round(share * 100, 1),
         engine_waiting="" if backend.engine_waiting is None else count(backend.engine_waiting),
@@ -120,26 +122,32 @@ def _age(age_s: float | None) -> str:
 
 
 def _health(backend: BackendFrame) -> tuple[str, str, str]:
-    """The word beside the name, its style, and the ring."""
-    if is_out(backend):
-        return _("out"), "bad", "bad"
-    if backend.breaker.state == BreakerState.HALF_OPEN:
-        return _("probing"), "bad", "warn"
-    if is_silent(backend):
-        return _("no signal"), "bad", "warn"
-    if backend.slow > SLOW_FACTOR and backend.in_flight > 0:
-        return _("slow"), "bad", "warn"
-    fullest = max(backend.prefill_ratio, backend.kv_use_ratio or backend.kv_ratio or 0.0)
-    if backend.preemptions_per_s or (backend.binding == Account.KV and fullest >= SATURATED_RATIO):
-        return _("saturated"), "bad", "warn"
+    """The word beside the name, its style, and the ring. The first that is true, gravest first."""
+    kv = backend.kv_use_ratio or backend.kv_ratio or 0.0
+    troubles = (
+        (is_out(backend), _("out"), "bad"),
+        (backend.breaker.state == BreakerState.HALF_OPEN, _("probing"), "warn"),
+        (is_silent(backend), _("no signal"), "warn"),
+        (backend.slow > SLOW_FACTOR and backend.in_flight > 0, _("slow"), "warn"),
+        (bool(backend.preemptions_per_s), _("saturated"), "warn"),
+        (backend.binding == Account.KV and kv >= SATURATED_RATIO, _("saturated"), "warn"),
+    )
+    for holds, word, ring in troubles:
+        if holds:
+            return word, "bad", ring
     if backend.in_flight == 0:
         return _("idle"), "good", ""
-    return (_("busy"), "good", "") if backend.binding or backend.sequences_ratio >= 0.5 else (_("healthy"), "good", "")
+    is_busy = backend.binding is not None or backend.sequences_ratio >= BUSY_RATIO
+    return (_("busy") if is_busy else _("healthy")), "good", ""
 
 
 def _chips(backend: BackendFrame) -> tuple[Chip, ...]:
     chips = []
-    names = {Account.PREFILL: _("prefill binds"), Account.KV: _("KV binds"), Account.SEQUENCES: _("seats bind")}
+    names = {
+        Account.PREFILL: _("prefill binds"),
+        Account.KV: _("KV binds"),
+        Account.SEQUENCES: _("seats bind"),
+    }
     if backend.binding in set(Account) and not is_out(backend):
         chips.append(Chip("bad", "valve", names[Account(backend.binding)]))
     if backend.slow > SLOW_FACTOR and backend.in_flight > 0 and not is_out(backend):

@@ -1,4 +1,4 @@
-"""Causes: what holds work back, in a few words each. The valve's binding account, slow backends, backends that are out."""
+"""Causes: what holds work back, in a few words each: the binding account, slow backends, backends that are out."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,9 @@ def out_words(scene: Scene) -> str:
         return _("%(n)s of %(all)s backends are out") % {"n": len(out), "all": len(scene.backends)}
     parts = []
     if broken:
-        parts.append(ngettext("%(names)s is out", "%(names)s are out", len(broken)) % {"names": listed(broken)})
+        parts.append(
+            ngettext("%(names)s is out", "%(names)s are out", len(broken)) % {"names": listed(broken)}
+        )
     if forced:
         words = ngettext("%(names)s is forced open", "%(names)s are forced open", len(forced))
         parts.append(words % {"names": listed(forced)})
@@ -76,20 +78,18 @@ def reason_words(scene: Scene, reason: str | None, *, is_last_resort: bool = Fal
     """What a shed reason itself says about the cause: at once where it is the cause, else as the last resort."""
     retries = sum(t.retries_per_s for t in scene.tiers)
     offered = sum(t.offered_per_s for t in scene.tiers)
-    match reason:
-        case ShedReason.RETRY_BUDGET:
-            share = {"share": percent(min(1.0, retries / offered))} if offered else {"share": rate(retries) + "/s"}
-            return _("retries are %(share)s of what is offered") % share
-        case ShedReason.NO_BACKEND | ShedReason.BREAKER_OPEN:
-            return "" if any(is_out(b) for b in scene.backends) else _("no backend takes traffic")
-        case ShedReason.ENGINE_BUSY:
-            return _("engines answer busy")
-        case ShedReason.GATEWAY_OVERLOAD:
-            return _("the gateways themselves are full")
-        case ShedReason.DRAINING:
-            return _("gateways are draining")
-        case _:
-            return _last_resort(reason) if is_last_resort else ""
+    if reason == ShedReason.RETRY_BUDGET:
+        share = percent(min(1.0, retries / offered)) if offered else rate(retries) + "/s"
+        return _("retries are %(share)s of what is offered") % {"share": share}
+    if reason in (ShedReason.NO_BACKEND, ShedReason.BREAKER_OPEN):
+        return "" if any(is_out(b) for b in scene.backends) else _("no backend takes traffic")
+    at_once = {
+        ShedReason.ENGINE_BUSY: _("engines answer busy"),
+        ShedReason.GATEWAY_OVERLOAD: _("the gateways themselves are full"),
+        ShedReason.DRAINING: _("gateways are draining"),
+    }
+    known = ShedReason(reason) if reason in set(ShedReason) else None
+    return (at_once.get(known) if known else None) or (_last_resort(reason) if is_last_resort else "")
 
 
 def _last_resort(reason: str | None) -> str:

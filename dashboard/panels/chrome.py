@@ -49,7 +49,9 @@ class Chrome:
 
 def chrome(frame: Frame, now: float) -> Chrome:
     """What every page shows of a frame. An override that expired since is not shown as in force."""
-    overrides = tuple(_override(o, now) for o in sorted(frame.overrides, key=lambda o: o.expires_at) if o.expires_at > now)
+    overrides = tuple(
+        _override(o, now) for o in sorted(frame.overrides, key=lambda o: o.expires_at) if o.expires_at > now
+    )
     n = len(overrides)
     return Chrome(
         overrides=overrides,
@@ -65,25 +67,20 @@ def chrome(frame: Frame, now: float) -> Chrome:
 def override_title(kind: str, target: str, value: str) -> str:
     """What an override does, in words: b2 forced open; limit of b2 pinned to 24."""
     values = {"target": target, "value": value}
-    match kind:
-        case OverrideKind.BREAKER if value == "open":
-            return _("%(target)s forced open") % values
-        case OverrideKind.BREAKER:
-            return _("%(target)s forced closed") % values
-        case OverrideKind.LIMIT_PIN:
-            return _("limit of %(target)s pinned to %(value)s") % values
-        case OverrideKind.BACKEND_DRAIN:
-            return _("%(target)s draining") % values
-        case OverrideKind.BACKEND_DISABLE:
-            return _("%(target)s disabled") % values
-        case OverrideKind.TENANT_WEIGHT:
-            return _("weight of %(target)s x%(value)s") % values
-        case OverrideKind.TIER_THROTTLE:
-            return _("tier %(target)s throttled to %(value)s") % values
-        case OverrideKind.POOL_FALLBACK:
-            return _("fallback of %(target)s on") % values
-        case _:
-            return f"{kind} {target} {value}"
+    words = {
+        OverrideKind.BREAKER: _("%(target)s forced open")
+        if value == "open"
+        else _("%(target)s forced closed"),
+        OverrideKind.LIMIT_PIN: _("limit of %(target)s pinned to %(value)s"),
+        OverrideKind.BACKEND_DRAIN: _("%(target)s draining"),
+        OverrideKind.BACKEND_DISABLE: _("%(target)s disabled"),
+        OverrideKind.TENANT_WEIGHT: _("weight of %(target)s x%(value)s"),
+        OverrideKind.TIER_THROTTLE: _("tier %(target)s throttled to %(value)s"),
+        OverrideKind.POOL_FALLBACK: _("fallback of %(target)s on"),
+    }
+    if kind not in set(OverrideKind):
+        return f"{kind} {target} {value}"
+    return words[OverrideKind(kind)] % values
 
 
 def _override(o: OverrideFrame, now: float) -> OverrideChip:
@@ -105,7 +102,8 @@ def _foot(frame: Frame) -> tuple[str, ...]:
     return (
         _("%(gateways)s, snapshot %(revision)s") % {"gateways": gateways, "revision": control.revision},
         _("Slow loop took %(time)s") % {"time": seconds(control.tick_duration_s)},
-        _("Leader %(leader)s, epoch %(epoch)s") % {"leader": control.leader or _("none"), "epoch": control.epoch},
+        _("Leader %(leader)s, epoch %(epoch)s")
+        % {"leader": control.leader or _("none"), "epoch": control.epoch},
     )
 
 
@@ -113,8 +111,14 @@ def _notices(frame: Frame) -> tuple[Notice, ...]:
     notices = []
     for g in frame.gateways:
         if g.snapshot_refused:
-            words = _("%(gateway)s refuses the newest snapshot: %(why)s. It goes on with revision %(revision)s.")
-            values = {"gateway": g.gateway, "why": g.snapshot_refused.rstrip("."), "revision": g.snapshot_revision}
+            words = _(
+                "%(gateway)s refuses the newest snapshot: %(why)s. It goes on with revision %(revision)s."
+            )
+            values = {
+                "gateway": g.gateway,
+                "why": g.snapshot_refused.rstrip("."),
+                "revision": g.snapshot_revision,
+            }
             notices.append(Notice("alert", words % values))
         if g.ledger_imbalance:
             words = _("%(gateway)s holds %(n)s seats, tokens or charges for nobody: report this as a bug.")

@@ -52,7 +52,10 @@ def _effect(scene: Scene, backend: BackendFrame, action: str) -> Effect:
     takes_now, takes_then = not is_out(backend), _takes_then(backend, action)
     before = sum(b.limit for b in others) + (backend.limit if takes_now else 0)
     after = sum(b.limit for b in others) + (_seats_then(backend, scene) if takes_then else 0)
-    rows = [(_("In flight here"), _in_flight(backend, takes_then=takes_then)), _waiting(scene, others, takes_then=takes_then)]
+    rows = [
+        (_("In flight here"), _in_flight(backend, takes_then=takes_then)),
+        _waiting(scene, others, takes_then=takes_then),
+    ]
     rows.append((_("Pool limit"), _pool_limit(before, after)))
     rows.extend(_breaker_rows(backend, action))
     return Effect(
@@ -90,7 +93,9 @@ def _waiting(scene: Scene, others: list[BackendFrame], *, takes_then: bool) -> t
     if takes_then or waiting == 0:
         return _("Waiting"), _("%(n)s, unchanged") % {"n": waiting}
     if not others:
-        return _("Waiting"), _("%(n)s would find no backend: fallback where the pool has one, else 503") % {"n": waiting}
+        return _("Waiting"), _("%(n)s would find no backend: fallback where the pool has one, else 503") % {
+            "n": waiting
+        }
     names = listed([b.backend for b in others], NAMED_AT_MOST)
     return _("Waiting"), _("%(n)s stay queued, go to %(names)s") % {"n": waiting, "names": names}
 
@@ -119,7 +124,9 @@ def _warning(scene: Scene, backend: BackendFrame, action: str, others: int) -> s
         out = [b.backend for b in scene.backends if is_out(b) and b.backend != backend.backend]
         if out:
             already = ngettext("%(names)s is out already.", "%(names)s are out already.", len(out))
-            left = ngettext("%(n)s of %(all)s backends would be left.", "%(n)s of %(all)s backends would be left.", others)
+            left = ngettext(
+                "%(n)s of %(all)s backends would be left.", "%(n)s of %(all)s backends would be left.", others
+            )
             return already % {"names": listed(out)} + " " + left % {"n": others, "all": total}
         if backend.breaker.state == BreakerState.FORCED_OPEN:
             return _("It is forced open already; this sets a new reason and expiry.")

@@ -34,7 +34,9 @@ class Episode:
 
 def load_shed(rows: Sequence[TierSample]) -> float:
     """Shed per second because there is more work than the pool can take."""
-    return sum(rate for row in rows for reason, rate in row.shed_per_s.items() if reason not in ALLOWANCE_REASONS)
+    return sum(
+        rate for row in rows for reason, rate in row.shed_per_s.items() if reason not in ALLOWANCE_REASONS
+    )
 
 
 def allowance_shed(rows: Sequence[TierSample]) -> float:
@@ -42,7 +44,9 @@ def allowance_shed(rows: Sequence[TierSample]) -> float:
     return sum(rate for row in rows for reason, rate in row.shed_per_s.items() if reason in ALLOWANCE_REASONS)
 
 
-def shedding(scene: Scene, tier: int, measure: Callable[[Sequence[TierSample]], float] = load_shed) -> Episode | None:
+def shedding(
+    scene: Scene, tier: int, measure: Callable[[Sequence[TierSample]], float] = load_shed
+) -> Episode | None:
     """The episode of shedding that a tier is in, None where it is not."""
     recent = [s for s in scene.samples if s.at > scene.frame.at - QUIET_S]
     shed = sum(measure(_rows(s, scene.pool, tier)) for s in recent) / max(1, len(recent))
@@ -70,7 +74,9 @@ def quiet_since(scene: Scene) -> Episode:
 
 def usual_offered(scene: Scene, before: float) -> float | None:
     """Median of what was offered before an instant; None where too little of it is kept."""
-    rates = [sum(t.offered_per_s for t in s.tiers if scene.has(t.pool)) for s in scene.samples if s.at < before]
+    rates = [
+        sum(t.offered_per_s for t in s.tiers if scene.has(t.pool)) for s in scene.samples if s.at < before
+    ]
     return median(rates) if len(rates) >= BASELINE_LEAST_S else None
 
 

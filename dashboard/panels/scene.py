@@ -22,7 +22,7 @@ ALLOWANCE_REASONS = frozenset(
         ShedReason.QUOTA_EXHAUSTED,
     }
 )
-_NO_NEW_WORK = frozenset({BreakerState.OPEN, BreakerState.FORCED_OPEN})
+NO_NEW_WORK = frozenset({BreakerState.OPEN, BreakerState.FORCED_OPEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,9 @@ class Scene:
     @property
     def backends(self) -> tuple[BackendFrame, ...]:
         """The chosen pools' backends, by name."""
-        return tuple(sorted((b for b in self.frame.backends if self.has(b.pool)), key=lambda b: (b.pool, b.backend)))
+        return tuple(
+            sorted((b for b in self.frame.backends if self.has(b.pool)), key=lambda b: (b.pool, b.backend))
+        )
 
     @property
     def tenants(self) -> tuple[TenantFrame, ...]:
@@ -134,7 +136,7 @@ class Scene:
 
 def is_out(backend: BackendFrame) -> bool:
     """Gets no new work: its breaker is open, by itself or by a person."""
-    return backend.breaker.state in _NO_NEW_WORK
+    return backend.breaker.state in NO_NEW_WORK
 
 
 def is_silent(backend: BackendFrame) -> bool:

@@ -1,5 +1,6 @@
 """Tenants: the largest by what was shed of them or by what they use."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dashboard.charts.series import ALL_POOLS, tier_name, tier_style
@@ -35,7 +36,7 @@ def tenant_rows(scene: Scene) -> tuple[TenantRow, ...]:
     return tuple(_row(scene, row, total_shed) for row in rows)
 
 
-def _order(by: str):  # noqa: ANN202  # a sort key: tuples of differing signs
+def _order(by: str) -> Callable[[TenantFrame], tuple[float, float, str, int]]:
     if by == "use":
         return lambda t: (-t.cost_share, -t.in_flight, t.tenant, t.tier)
     return lambda t: (-t.shed_per_s, -t.offered_per_s, t.tenant, t.tier)

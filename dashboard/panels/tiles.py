@@ -1,14 +1,15 @@
-"""Tiles: one per tier. Shed, offered and admitted, TTFT against its objective, waiting, goodput, seven minutes as a line."""
+"""Tiles: one per tier. Shed, offered, admitted, TTFT against its objective, waiting, goodput, a line of 7 minutes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from django.utils.translation import gettext as _
 
 from dashboard.charts.samples import GAP_S, Sample, since
 from dashboard.panels.episodes import allowance_shed, shedding
 from dashboard.panels.scene import Scene, Tier
-from dashboard.panels.wording import NBSP, count, duration, percent, rate, seconds, stamp
+from dashboard.panels.wording import NBSP, bound_s, count, duration, percent, rate, seconds, stamp
 
 SPARK_S = 420
 SPARK_HEIGHT = 32.0
@@ -71,7 +72,7 @@ def _tile(scene: Scene, tier: Tier) -> Tile:
         offered=rate(tier.offered_per_s),
         admitted=rate(tier.admitted_per_s),
         ttft="" if tier.ttft_p95_s is None else seconds(tier.ttft_p95_s),
-        ttft_objective=seconds(tier.ttft_objective_s),
+        ttft_objective=bound_s(tier.ttft_objective_s),
         ttft_style="good" if ratio is not None and ratio <= 1 else "bad",
         ttft_share=round(min(1.0, ratio or 0.0) * 100, 1),
         waiting=count(tier.waiting),
@@ -105,7 +106,9 @@ def spark(scene: Scene, tier: int) -> Spark | None:
     top = max(max(p[1], p[2]) for p in points) * 1.06 or 1.0
 
     def xy(at: float, value: float) -> str:
-        return f"{(at - start) / (end - start) * 100:.1f} {SPARK_HEIGHT - value / top * (SPARK_HEIGHT - 1):.1f}"
+        return (
+            f"{(at - start) / (end - start) * 100:.1f} {SPARK_HEIGHT - value / top * (SPARK_HEIGHT - 1):.1f}"
+        )
 
     runs = _runs(points)
     ghost = "".join("M" + "L".join(xy(at, offered) for at, offered, _a in run) for run in runs)
@@ -136,10 +139,10 @@ def _thinned(samples: Sequence[Sample], most: int = 84) -> list[Sample]:
 
 def _runs(points: list[tuple[float, float, float]]) -> list[list[tuple[float, float, float]]]:
     """The points cut where frames are missing."""
-    steps = sorted(b[0] - a[0] for a, b in zip(points, points[1:], strict=False))
+    steps = sorted(b[0] - a[0] for a, b in pairwise(points))
     usual = steps[len(steps) // 2] if steps else 1.0
     runs = [[points[0]]]
-    for before, point in zip(points, points[1:], strict=False):
+    for before, point in pairwise(points):
         if point[0] - before[0] > usual + GAP_S:
             runs.append([])
         runs[-1].append(point)

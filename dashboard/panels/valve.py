@@ -7,8 +7,8 @@ from django.utils.translation import gettext as _
 
 from dashboard.charts.samples import since
 from dashboard.charts.series import tier_name, tier_style
-from dashboard.panels.scene import SATURATED_RATIO, Scene, Tier, gate_ratio, is_out
-from dashboard.panels.wording import count, percent, rate, seconds
+from dashboard.panels.scene import NO_NEW_WORK, SATURATED_RATIO, Scene, Tier, gate_ratio, is_out
+from dashboard.panels.wording import bound_s, count, percent, rate, seconds
 from gateway.contract.frame import BackendFrame
 from gateway.core.vocabulary import Account, BreakerState
 
@@ -29,27 +29,20 @@ class Seats:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One account on one backend. `words` is empty where the account is not known."""
+    """One account on one backend. `words` is empty where it is not known; `out` says why a backend has no seats."""
 
     words: str
     share: float
     binds: bool
+    out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
-    """One account over the backends."""
+    """One account over the backends. A backend that is out has one cell, in the first row, over all rows."""
 
     name: str
-    cells: tuple[Gate | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GateColumn:
-    """A backend's head in the table; `out` says why it has no seats."""
-
-    name: str
-    out: str
+    cells: tuple[Gate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +52,14 @@ class Valve:
     limit: str
     in_flight: str
     waiting: str
-    say: str
+    gate: str
+    gate_words: str
     seats: tuple[Seats, ...]
     free: int
     reserved: int
     reserve_x: float
     reserve_width: float
-    columns: tuple[GateColumn, ...]
+    columns: tuple[str, ...]
     rows: tuple[GateRow, ...]
     left_out: int
 
@@ -104,18 +98,22 @@ def valve(scene: Scene) -> Valve:
     bar = max(limit, in_flight, 1)
     free = max(0, limit - in_flight)
     shown = scene.backends[:GATE_COLUMNS]
+    gate, gate_words = _held_back(scene)
     return Valve(
         limit=count(limit),
         in_flight=count(in_flight),
         waiting=count(sum(t.waiting for t in scene.tiers)),
-        say=_held_back(scene),
+        gate=gate,
+        gate_words=gate_words,
         seats=_seats(scene, bar),
         free=free,
         reserved=min(reserved, free),
         reserve_x=round(100 - min(reserved, free) / bar * 100, 2),
         reserve_width=round(min(reserved, free) / bar * 100 - 0.1, 2),
-        columns=tuple(GateColumn(b.backend, _out(b)) for b in shown),
-        rows=tuple(_row(name, account, shown) for name, account in _accounts()),
+        columns=tuple(b.backend for b in shown),
+        rows=tuple(
+            _row(name, account, shown, is_first=not i) for i, (name, account) in enumerate(_accounts())
+        ),
         left_out=len(scene.backends) - len(shown),
     )
 
@@ -133,7 +131,10 @@ def retries_words(scene: Scene) -> str:
     shed = sum(t.shed_per_s.get("retry_budget", 0.0) for t in scene.tiers)
     share = percent(min(1.0, retries / offered))
     if shed > 0:
-        return _("%(share)s of offered, %(shed)s/s of them shed without credit") % {"share": share, "shed": rate(shed)}
+        return _("%(share)s of offered, %(shed)s/s of them shed without credit") % {
+            "share": share,
+            "shed": rate(shed),
+        }
     return _("%(share)s of offered") % {"share": share}
 
 
@@ -141,22 +142,23 @@ def _accounts() -> tuple[tuple[str, Account], ...]:
     return ((_("Prefill"), Account.PREFILL), (_("KV"), Account.KV), (_("Sequences"), Account.SEQUENCES))
 
 
-def _held_back(scene: Scene) -> str:
-    """How often each gate was the one that bound, over backends and seconds of the last minute."""
+def _held_back(scene: Scene) -> tuple[str, str]:
+    """Which gate bound most in the last minute, and how much of it: over seconds, and backends that take traffic."""
     bound: Counter[str] = Counter()
+    seen = 0
     for sample in since(scene.samples, scene.frame.at - 60):
-        bound.update(b.binding for b in sample.backends if b.binding and scene.has(b.pool))
+        taking = [b for b in sample.backends if scene.has(b.pool) and b.breaker not in NO_NEW_WORK]
+        seen += len(taking)
+        bound.update(b.binding for b in taking if b.binding)
     if not bound:
-        return _("No gate held anything back in the last minute")
+        return _("No gate"), _("held anything back in the last minute")
     names = {str(account): name for name, account in _accounts()}
-    total = bound.total()
-    (first, n), *rest = bound.most_common()
-    words = _("%(gate)s bound %(share)s of the time that any gate did, in the last minute") % {
-        "gate": names.get(first, first),
-        "share": percent(n / total),
+    parts = [(names.get(account, account), percent(n / seen)) for account, n in bound.most_common()]
+    rest = "".join(f", {name[:1].lower() + name[1:]} {share}" for name, share in parts[1:])
+    return parts[0][0], _("bound for %(share)s of the last minute%(rest)s") % {
+        "share": parts[0][1],
+        "rest": rest,
     }
-    others = ", ".join(f"{names.get(k, k)} {percent(v / total)}" for k, v in rest)
-    return f"{words}; {others}" if others else words
 
 
 def _seats(scene: Scene, bar: int) -> tuple[Seats, ...]:
@@ -168,7 +170,9 @@ def _seats(scene: Scene, bar: int) -> tuple[Seats, ...]:
     for tier in sorted(set(held) | {t.tier for t in scene.tiers}):
         width = held[tier] / bar * 100
         parts.append(
-            Seats(tier_style(tier), tier_name(tier), held[tier], round(x, 2), round(max(0.0, width - 0.15), 2))
+            Seats(
+                tier_style(tier), tier_name(tier), held[tier], round(x, 2), round(max(0.0, width - 0.15), 2)
+            )
         )
         x += width
     return tuple(parts)
@@ -184,8 +188,12 @@ def _out(backend: BackendFrame) -> str:
             return ""
 
 
-def _row(name: str, account: Account, backends: tuple[BackendFrame, ...]) -> GateRow:
-    return GateRow(name, tuple(None if is_out(b) else _gate(b, account) for b in backends))
+def _row(name: str, account: Account, backends: tuple[BackendFrame, ...], *, is_first: bool) -> GateRow:
+    shown = [b for b in backends if is_first or not is_out(b)]
+    return GateRow(
+        name,
+        tuple(Gate("", 0.0, binds=False, out=_out(b)) if is_out(b) else _gate(b, account) for b in shown),
+    )
 
 
 def _gate(backend: BackendFrame, account: Account) -> Gate:
@@ -207,7 +215,7 @@ def _lane(tier: Tier) -> Lane:
         style=tier.style,
         waiting=count(tier.waiting),
         max_size=count(tier.max_size),
-        budget=seconds(budget),
+        budget=bound_s(round(budget, 3)),
         oldest=seconds(tier.oldest_wait_s),
         is_late=tier.oldest_wait_s > budget * SATURATED_RATIO and tier.waiting > 0,
         dispatched=rate(tier.admitted_per_s),

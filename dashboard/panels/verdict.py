@@ -21,7 +21,7 @@ from dashboard.panels.episodes import (
     usual_offered,
 )
 from dashboard.panels.scene import ALLOWANCE_REASONS, Scene, Tier, is_out, is_silent
-from dashboard.panels.wording import clock, duration, listed, percent, rate, seconds, times
+from dashboard.panels.wording import bound_s, clock, duration, listed, percent, rate, seconds, times
 
 SURGE_FACTOR = 1.5  # offered load above this many times the usual is worth a word
 TENANT_SHARE = 0.3  # a tenant that sends more of the load than this is worth a word
@@ -51,9 +51,14 @@ def verdict(scene: Scene) -> Verdict:
         return _shedding(scene, episodes)
     out = [b for b in scene.backends if is_out(b)]
     if out and len(out) == len(scene.backends):
-        return _verdict("bad", _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}, "", scene)
+        return _verdict(
+            "bad", _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}, "", scene
+        )
     if out:
-        say = _("%(what)s. Nothing shed. %(p0)s") % {"what": _sentence(out_words(scene)), "p0": p0_words(scene)}
+        say = _("%(what)s. Nothing shed. %(p0)s") % {
+            "what": _sentence(out_words(scene)),
+            "p0": p0_words(scene),
+        }
         return _verdict("bad", say, _carried(scene), scene)
     slow = [t for t in scene.tiers if not t.is_inside]
     if slow:
@@ -86,20 +91,26 @@ def slow_tier_words(tier: Tier) -> str:
         "tier": tier.label,
         "what": "TTFT" if by_ttft else "TPOT",
         "value": seconds(value or 0.0),
-        "objective": seconds(objective),
+        "objective": bound_s(objective),
     }
 
 
 def _hit(tier: Tier) -> str:
-    return _("%(tier)s is hit: %(share)s of it shed.") % {"tier": tier.label, "share": percent(tier.shed_ratio)}
+    return _("%(tier)s is hit: %(share)s of it shed.") % {
+        "tier": tier.label,
+        "share": percent(tier.shed_ratio),
+    }
 
 
 def _shedding(scene: Scene, episodes: Sequence[tuple[Tier, Episode]]) -> Verdict:
     worst_first = sorted(episodes, key=lambda e: -e[0].tier)
     what = ", ".join(
-        _("%(tier)s for %(time)s") % {"tier": t.label, "time": _lasts(e, scene.frame.at)} for t, e in worst_first
+        _("%(tier)s for %(time)s") % {"tier": t.label, "time": _lasts(e, scene.frame.at)}
+        for t, e in worst_first
     )
-    causes = [w for w in (_main_cause(scene, [t for t, _e in episodes]), slow_words(scene), out_words(scene)) if w]
+    causes = [
+        w for w in (_main_cause(scene, [t for t, _e in episodes]), slow_words(scene), out_words(scene)) if w
+    ]
     say = _("Shedding %(what)s: %(causes)s. %(p0)s") % {
         "what": what,
         "causes": ", ".join(dict.fromkeys(causes)),
@@ -135,7 +146,8 @@ def _load(scene: Scene, started: float) -> tuple[str, str | None]:
         parts.append(_("Offered load is %(times)s the usual.") % {"times": times(offered / usual)})
     elif usual:
         parts.append(
-            _("Offered load is the usual: %(now)s/s, before %(usual)s/s.") % {"now": rate(offered), "usual": rate(usual)}
+            _("Offered load is the usual: %(now)s/s, before %(usual)s/s.")
+            % {"now": rate(offered), "usual": rate(usual)}
         )
     totals: dict[str, float] = {}
     for row in scene.tenants:
@@ -179,7 +191,9 @@ def _quiet(scene: Scene) -> Verdict:
             "names": listed(silent),
             "p0": p0_words(scene),
         }
-        return _verdict("note", say, _("The valve goes on without telemetry, from the answers it sees."), scene)
+        return _verdict(
+            "note", say, _("The valve goes on without telemetry, from the answers it sees."), scene
+        )
     if over:
         return _over_allowance(scene, over)
     if not any(t.offered_per_s or t.in_flight or t.waiting for t in scene.tiers):
@@ -224,7 +238,9 @@ def _carried(scene: Scene) -> str:
 
 def _lasts(episode: Episode, now: float) -> str:
     time = duration(episode.lasts_s(now) + 1)
-    return _("more than %(time)s") % {"time": time} if episode.is_longer and episode.lasts_s(now) > 60 else time
+    return (
+        _("more than %(time)s") % {"time": time} if episode.is_longer and episode.lasts_s(now) > 60 else time
+    )
 
 
 def _sentence(words: str) -> str:
@@ -236,4 +252,6 @@ def _spoken_p0(scene: Scene) -> str:
 
 
 def _verdict(level: str, say: str, why: str, scene: Scene, spoken: str = "") -> Verdict:
-    return Verdict(level, say, why, spoken or say, None, tuple(b.backend for b in scene.backends if is_out(b)))
+    return Verdict(
+        level, say, why, spoken or say, None, tuple(b.backend for b in scene.backends if is_out(b))
+    )

@@ -9,6 +9,11 @@ from django.utils.translation import gettext as _
 NBSP = "\N{NO-BREAK SPACE}"
 
 
+def _unit(words: str) -> str:
+    """Number and unit never part at the end of a line."""
+    return words.replace(" ", NBSP)
+
+
 def count(value: float) -> str:
     """A whole number, grouped: 1,316."""
     return str(number_format(round(value), 0, use_l10n=True, force_grouping=True))
@@ -33,23 +38,28 @@ def percent(ratio: float, digits: int = 0) -> str:
 def seconds(value: float) -> str:
     """A short time: 0.71 s, 3.4 s, 12 s; under 10 ms in milliseconds."""
     if 0 < value < 0.0995:
-        return _("%(n)s ms") % {"n": number_format(value * 1000, 0)}
+        return _unit(_("%(n)s ms") % {"n": number_format(value * 1000, 0)})
     digits = 2 if value < 2 else 1 if value < 20 else 0
     text = str(number_format(value, digits, use_l10n=True))
-    return _("%(n)s s") % {"n": text}
+    return _unit(_("%(n)s s") % {"n": text})
+
+
+def bound_s(value: float) -> str:
+    """A set time, as it was set: 0.5 s, 1 s, 15 s."""
+    return _unit(_("%(n)s s") % {"n": f"{value:g}"})
 
 
 def duration(value: float) -> str:
     """How long something lasts already: 90 s, 4 min, 6 h 41 min."""
     whole = int(value)
     if whole < 120:
-        return _("%(n)s s") % {"n": whole}
+        return _unit(_("%(n)s s") % {"n": whole})
     minutes = whole // 60
     if minutes < 60:
-        return _("%(n)s min") % {"n": minutes}
+        return _unit(_("%(n)s min") % {"n": minutes})
     if minutes % 60 == 0:
-        return _("%(n)s h") % {"n": minutes // 60}
-    return _("%(h)s h %(m)s min") % {"h": minutes // 60, "m": minutes % 60}
+        return _unit(_("%(n)s h") % {"n": minutes // 60})
+    return _unit(_("%(h)s h %(m)s min") % {"h": minutes // 60, "m": minutes % 60})
 
 
 def clock(at: float) -> str:
@@ -66,8 +76,8 @@ def countdown(left_s: float) -> str:
     """Time left: 22:58, 1 h 05 min, 16 s."""
     whole = max(0, int(left_s))
     if whole >= 3600:
-        return _("%(h)s h %(m)s min") % {"h": whole // 3600, "m": f"{whole % 3600 // 60:02d}"}
-    return f"{whole // 60}:{whole % 60:02d}" if whole >= 60 else _("%(n)s s") % {"n": whole}
+        return _unit(_("%(h)s h %(m)s min") % {"h": whole // 3600, "m": f"{whole % 3600 // 60:02d}"})
+    return f"{whole // 60}:{whole % 60:02d}" if whole >= 60 else _unit(_("%(n)s s") % {"n": whole})
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

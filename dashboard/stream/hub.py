@@ -31,6 +31,7 @@ TIMEOUT_S = 0.25
 BLOCK_MS = 100  # shorter than the time-out: a frozen server is noticed, an idle one is not called a fault
 CHUNK = 60
 RETRY_FIRST_S, RETRY_MOST_S = 0.2, 1.6
+FAULTS_UNTIL_DOWN = 3  # in a row, within about a second: one slow answer on a busy machine is not an outage
 IDLE_STOP_S = 120.0  # without a page open the reader rests
 
 log = structlog.get_logger(__name__)
@@ -72,7 +73,7 @@ class Hub:
         """The newest frame with its past; None where there was none yet."""
         return self._history.recent()
 
-    async def ready(self, within_s: float = 2 * TIMEOUT_S) -> None:
+    async def ready(self, within_s: float = 4 * TIMEOUT_S) -> None:
         """Start reading where nobody does yet, and wait until the past is read or Valkey is known to be down."""
         self._used_at = time.monotonic()
         if self._task is None or self._task.done():
@@ -111,35 +112,40 @@ class Hub:
         self._wake = asyncio.Event()
 
     async def _run(self) -> None:
-        wait_s = RETRY_FIRST_S
+        wait_s, faults = RETRY_FIRST_S, 0
         while not self.is_closing and time.monotonic() - self._used_at < IDLE_STOP_S:
             client = connect(self._url)
             try:
+                await self._fill(client)
+                self._answers()
+                wait_s, faults = RETRY_FIRST_S, 0
                 await self._follow(client)
             except (RedisError, OSError, TimeoutError) as fault:
-                self._set_source(is_up=False, why=repr(fault))
+                faults += 1
+                if faults >= FAULTS_UNTIL_DOWN:
+                    self._set_source(is_up=False, why=repr(fault))
                 await asyncio.sleep(wait_s * (0.5 + random.random()))  # noqa: S311  # jitter, no secret
                 wait_s = min(wait_s * 2, RETRY_MOST_S)
-            else:
-                wait_s = RETRY_FIRST_S
             finally:
                 with contextlib.suppress(RedisError, OSError):
                     await client.aclose()
 
-    async def _follow(self, client: "Redis[bytes]") -> None:
-        """Read the past, then frame after frame, until closed, idle or a fault."""
-        await self._fill(client)
+    def _answers(self) -> None:
+        """The past is read: whoever waits for that may go on."""
         self._set_source(is_up=True)
         self._is_filled = True
         self._notify()
+
+    async def _follow(self, client: Redis) -> None:
+        """Frame after frame, until closed, idle or a fault."""
         while not self.is_closing and time.monotonic() - self._used_at < IDLE_STOP_S:
-            answer = await client.xread({keys.FRAMES: self._last_id}, count=CHUNK, block=BLOCK_MS)
+            answer: Any = await client.xread({keys.FRAMES: self._last_id}, count=CHUNK, block=BLOCK_MS)
             for _stream, entries in answer or ():
                 self._take(entries)
 
-    async def _fill(self, client: "Redis[bytes]") -> None:
-        """What is in the stream and not in memory. A stream that starts again (all was flushed) is read from its start."""
-        newest: list[Any] = await client.xrevrange(keys.FRAMES, count=1)
+    async def _fill(self, client: Redis) -> None:
+        """What is in the stream and not in memory. A stream that starts again (all was flushed) is read whole."""
+        newest: Any = await client.xrevrange(keys.FRAMES, count=1)
         if not newest:
             self._last_id = b"0-0"
             return
@@ -150,7 +156,7 @@ class Hub:
         oldest = b"%d-0" % max(0, int(end_ms) - KEPT_S * 1000)
         start = b"(" + self._last_id if self._last_id > oldest and self._last_id != b"0-0" else oldest
         while True:
-            entries: list[Any] = await client.xrange(keys.FRAMES, min=start, max="+", count=CHUNK)
+            entries: Any = await client.xrange(keys.FRAMES, min=start, max="+", count=CHUNK)
             self._take(entries)
             if len(entries) < CHUNK:
                 return
@@ -186,7 +192,7 @@ class Hub:
         self._notify()
 
 
-def connect(url: str) -> "Redis[bytes]":
+def connect(url: str) -> Redis:
     """A client whose every call ends within `TIMEOUT_S` and which never tries again by itself."""
     return Redis.from_url(
         url,

@@ -55,7 +55,9 @@ def _viewer(request: HttpRequest, hub: Hub, username: str) -> Viewer:
             return live_part(recent, chosen_pool(asked_pool, pool_names(recent)), by)
 
     async def may_go_on() -> bool:
-        return await sync_to_async(_may_still_view, thread_sensitive=False)(type(request.session), session_key)
+        return await sync_to_async(_may_still_view, thread_sensitive=False)(
+            type(request.session), session_key
+        )
 
     key = ("overview", asked_pool, by, language) if is_overview else ("shell", language)
     return Viewer(username, may_go_on, key, page)

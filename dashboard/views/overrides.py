@@ -16,7 +16,7 @@ from control.services.overrides import SetOverride, release_override, set_overri
 from dashboard.forms import AUTO, OPEN, BreakerOverrideForm
 from dashboard.panels.backends import breaker
 from dashboard.panels.chrome import override_title
-from dashboard.panels.effects import effects
+from dashboard.panels.effects import Effect, effects
 from dashboard.panels.scene import Scene
 from dashboard.panels.wording import stamp
 from dashboard.views.page import Page, refused, viewer_page
@@ -50,7 +50,9 @@ def override_release(request: HttpRequest, page: Page, key: str) -> HttpResponse
         return refused(request, page.access)
     row = selectors.override(key)
     try:
-        was_in_force = release_override(Actor(page.access.username, "dashboard"), key, reason=_("undone on the page"))
+        was_in_force = release_override(
+            Actor(page.access.username, "dashboard"), key, reason=_("undone on the page")
+        )
     except NotFound:
         raise Http404(_("There is no such override.")) from None
     title = override_title(row.kind, row.target, row.value) if row else key
@@ -81,14 +83,21 @@ def _apply(request: HttpRequest, page: Page, form: BreakerOverrideForm, name: st
     except Conflict:
         _conflict(form, name)
         return None
-    words = {"what": override_title(OverrideKind.BREAKER, name, action), "until": stamp(done.expires_at.timestamp())}
+    words = {
+        "what": override_title(OverrideKind.BREAKER, name, action),
+        "until": stamp(done.expires_at.timestamp()),
+    }
     return _done(request, _("Set: %(what)s until %(until)s.") % words, undo=done.key)
 
 
-def _give_back(request: HttpRequest, actor: Actor, form: BreakerOverrideForm, name: str) -> HttpResponse | None:
+def _give_back(
+    request: HttpRequest, actor: Actor, form: BreakerOverrideForm, name: str
+) -> HttpResponse | None:
     present, expected = in_force(name), form.cleaned_data["expected"]
     if present is None:
-        return _done(request, _("No override of %(name)s is in force: its breaker decides by itself.") % {"name": name})
+        return _done(
+            request, _("No override of %(name)s is in force: its breaker decides by itself.") % {"name": name}
+        )
     if present.key != expected:
         _conflict(form, name)
         return None
@@ -100,7 +109,9 @@ def _conflict(form: BreakerOverrideForm, name: str) -> None:
     """Say what is in force now, and let the next attempt be about that."""
     present = in_force(name)
     if present is None:
-        words = _("Meanwhile the override that you saw has ended. Look at the effect again, then press once more.")
+        words = _(
+            "Meanwhile the override that you saw has ended. Look at the effect again, then press once more."
+        )
     else:
         values = {
             "what": override_title(present.kind, present.target, present.value),
@@ -108,11 +119,15 @@ def _conflict(form: BreakerOverrideForm, name: str) -> None:
             "until": stamp(present.expires_at.timestamp()),
             "reason": present.reason,
         }
-        words = _("Meanwhile %(actor)s set: %(what)s until %(until)s (%(reason)s). Press once more to replace it.") % values
+        words = (
+            _(
+                "Meanwhile %(actor)s set: %(what)s until %(until)s (%(reason)s). Press once more to replace it."
+            )
+            % values
+        )
     form.add_error(None, words)
     form.is_conflict = True  # type: ignore[attr-defined]  # a note to the view about this one answer
-    form.data = form.data.copy()
-    form.data["expected"] = present.key if present else ""
+    form.data = {**form.data.dict(), "expected": present.key if present else ""}  # type: ignore[attr-defined]  # a QueryDict
 
 
 def in_force(name: str) -> selectors.OverrideRow | None:
@@ -124,7 +139,7 @@ def in_force(name: str) -> selectors.OverrideRow | None:
 def _context(request: HttpRequest, page: Page, form: BreakerOverrideForm, name: str) -> dict[str, Any]:
     present = in_force(name)
     recent = page.recent
-    previews = ()
+    previews: tuple[Effect, ...] = ()
     state = None
     if recent is not None:
         previews = effects(Scene(recent.frame, recent.samples, recent.events, page.now), name)
@@ -161,6 +176,8 @@ def _next(request: HttpRequest) -> str:
 def _done(request: HttpRequest, words: str, undo: str = "") -> HttpResponse:
     """The page's script shows the words itself; without it they wait for the next page."""
     if _is_partial(request):
-        return JsonResponse({"words": words, "undo": reverse("dashboard:override-release", args=[undo]) if undo else ""})
+        return JsonResponse(
+            {"words": words, "undo": reverse("dashboard:override-release", args=[undo]) if undo else ""}
+        )
     messages.success(request, words)
     return redirect(_next(request))

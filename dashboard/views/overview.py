@@ -45,7 +45,9 @@ def overview(request: HttpRequest, page: Page) -> HttpResponse:
         "range_s": RANGES_S[chosen_range],
     }
     if page.recent is not None:
-        context |= panels(Scene(page.recent.frame, page.recent.samples, page.recent.events, page.now, pool, by))
+        context |= panels(
+            Scene(page.recent.frame, page.recent.samples, page.recent.events, page.now, pool, by)
+        )
     return render(request, "dashboard/overview.html", context)
 
 

@@ -1,8 +1,8 @@
-"""Page: what every page needs. Somebody signed in who may see the control room, the newest frame, and the shell around it."""
+"""Page: what every page needs. Somebody who may see the control room, the newest frame, and the shell around it."""
 
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
@@ -55,11 +55,10 @@ async def access_of(request: HttpRequest) -> Access:
 
 def viewer_page(
     view: Callable[Concatenate[HttpRequest, Page, P], HttpResponse],
-) -> Callable[Concatenate[HttpRequest, P], Awaitable[HttpResponseBase]]:
+) -> Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]:
     """A page for people with a staff role: others are asked to sign in, or told that they may not see it."""
 
-    @functools.wraps(view)
-    async def wrapped(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    async def wrapped(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         access = await access_of(request)
         if not access.username:
             return redirect_to_login(request.get_full_path(), reverse("dashboard:sign-in"))
@@ -70,6 +69,7 @@ def viewer_page(
         page = Page(access, hub.recent, hub.source, time.time())
         return await sync_to_async(view)(request, page, *args, **kwargs)
 
+    functools.update_wrapper(wrapped, view)
     return wrapped
 
 

@@ -73,9 +73,20 @@
 
   /* ---- the override dialog: a plain page without this script ---- */
   const dialog = document.getElementById('dialog');
+  function sayEnd(form) {      /* "until 14:21:32 UTC" beside the choice, as long as it is one */
+    const out = form.querySelector('[data-lasting]'), chosen = form.querySelector('input[name="lifetime"]:checked');
+    if (!out || !chosen) { return; }
+    const minutes = { '15m': 15, '1h': 60, '4h': 240 }[chosen.value] || Number(form.querySelector('[name="minutes"]').value);
+    const valid = minutes >= 1 && minutes <= 1440;
+    const at = new Date((serverNow() + minutes * 60) * 1000);
+    out.textContent = valid ? out.dataset.words.replace('{at}', at.toISOString().slice(11, 19) + '\u00a0UTC') : '';
+  }
+  document.addEventListener('input', (ev) => { if (ev.target.closest('[data-dialog-form]')) { sayEnd(ev.target.closest('form')); } });
+  document.querySelectorAll('[data-dialog-form]').forEach(sayEnd);
   function fill(markup) {
     dialog.innerHTML = markup;
     countDown();
+    dialog.querySelectorAll('[data-dialog-form]').forEach(sayEnd);
     const wrong = dialog.querySelector('[aria-invalid="true"], [role="alert"]');
     if (wrong) {
       if (!wrong.matches('input, textarea')) { wrong.tabIndex = -1; }

@@ -78,18 +78,29 @@
     }
     return most * 1.08;
   }
-  function flags(first) {
+  function flags(chart, first) {
     const shapes = [], notes = [];
-    const end = at[at.length - 1];
+    const end = at[at.length - 1], perPx = rangeMs / Math.max(1, chart.el.clientWidth - LEFT - RIGHT);
+    let before = -Infinity;                /* letters keep 17 pixels apart, the lines stay where they belong */
     document.querySelectorAll('#marks [data-at]').forEach((m) => {
       const x = Number(m.dataset.at);
       if (x < end - rangeMs || x > end) { return; }
       shapes.push({ type: 'line', x0: x, x1: x, yref: 'paper', y0: 0, y1: 1, line: { color: colour('--text-3'), width: 1, dash: '2px,3px' } });
-      if (first) {   /* no <b> in plotly's text: it sets a style attribute, which the policy refuses */
-        notes.push({ x: x, yref: 'paper', y: 1, yanchor: 'top', xanchor: 'center', text: m.dataset.letter, showarrow: false,
+      if (first) {
+        const px = Math.max((x - end + rangeMs) / perPx, before + 17), shift = px - (x - end + rangeMs) / perPx;
+        before = px;
+        /* no <b> in plotly's text: it sets a style attribute, which the policy refuses */
+        notes.push({ x: x, xshift: shift, yref: 'paper', y: 1, yanchor: 'top', xanchor: 'center', text: m.dataset.letter, showarrow: false,
           font: { size: 10, weight: 700, color: colour('--surface') }, bgcolor: colour('--text-2'), borderpad: 2 });
       }
     });
+    if (chart.meta.stacked) {              /* plotly draws a hole in stacked areas as zero: cover it, a gap is a gap */
+      at.forEach((x, i) => {
+        if (i && i < at.length - 1 && chart.meta.series.every((r) => values[r.key][i] === null) && at[i + 1] > end - rangeMs) {
+          shapes.push({ type: 'rect', x0: at[i - 1], x1: at[i + 1], yref: 'paper', y0: 0, y1: 1, line: { width: 0 }, fillcolor: colour('--surface') });
+        }
+      });
+    }
     return { shapes: shapes, annotations: notes };
   }
   function lineStyle(rule, trace) {      /* the outlier is the only backend in colour: the label column knows which */
@@ -112,7 +123,7 @@
       figure.layout.xaxis.nticks = chart.el.clientWidth < 520 ? 4 : 9;
       if (!chart.meta.fixed) { figure.layout.yaxis.range = [0, top(chart)]; }
       figure.layout.font.family = getComputedStyle(document.body).fontFamily;
-      Object.assign(figure.layout, flags(i === 0), { datarevision: end });
+      Object.assign(figure.layout, flags(chart, i === 0), { datarevision: end });
       window.Plotly.react(chart.el, figure.data, figure.layout, { displayModeBar: false, responsive: true, scrollZoom: false, staticPlot: true });
     });
   }
