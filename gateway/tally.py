@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Traffic = tuple[str, int, str, str, str]  # pool, tier, tenant, outcome, reason
 
 
+Owner = tuple[str, int, str]  # pool, tier, tenant
+
+
 class Exchange(Struct, kw_only=True, omit_defaults=True):
     """One request from first byte to last, as the access log tells it. Times in seconds, tokens are LLM tokens.
 
@@ -108,7 +111,10 @@ class Tally:
         self.traffic: dict[Traffic, int] = {}
         self.responses: dict[int, int] = {}  # by status
         self.in_progress = 0  # tickets that arrived and have not ended
+        self.in_flight: dict[Owner, int] = {}  # dispatched, not ended
+        self.costs: dict[Owner, float] = {}  # of what was dispatched and ended, in prompt tokens
         self.objectives: dict[int, tuple[float, float]] = {}  # by tier rank: TTFT, TPOT in seconds
+        self.output_costs: dict[str, float] = {}  # by pool: an output token in prompt tokens
         self.sinks: list[Callable[[Exchange], None]] = []
 
     def tier(self, pool: str, rank: int) -> TierTally:
@@ -131,6 +137,8 @@ class Tally:
         if exchange.attempts > 1:
             return
         tier = self.tier(exchange.pool, exchange.tier)
+        owner = (exchange.pool, exchange.tier, exchange.tenant)
+        self.in_flight[owner] = self.in_flight.get(owner, 0) + 1
         tier.admitted += 1
         tier.wait.observe(exchange.wait_s or 0.0)
 
@@ -152,11 +160,15 @@ class Tally:
         key = (exchange.pool, exchange.tier, exchange.tenant, exchange.outcome, exchange.reason)
         self.traffic[key] = self.traffic.get(key, 0) + 1
         tier = self.tier(exchange.pool, exchange.tier)
-        if exchange.fallback:
-            tier.fallback += 1
-            return  # what a fallback said is not the pool's work
-        if not exchange.attempts:
-            return  # nothing was spent at a backend
+        tier.fallback += exchange.fallback  # what a fallback said is not the pool's work
+        if exchange.attempts:
+            self._count_work(exchange, tier)
+
+    def _count_work(self, exchange: Exchange, tier: TierTally) -> None:
+        owner = (exchange.pool, exchange.tier, exchange.tenant)
+        self.in_flight[owner] -= 1
+        cost = exchange.prompt_tokens + self.output_costs.get(exchange.pool, 1.0) * exchange.output_tokens
+        self.costs[owner] = self.costs.get(owner, 0.0) + cost
         if exchange.tpot_s is not None:
             tier.tpot.observe(exchange.tpot_s)
         tier.prompt_tokens += exchange.prompt_tokens
