@@ -1,13 +1,21 @@
-"""What uvicorn serves: `control.asgi:application`. Refuses to start, with one line, where a secret is missing."""
+"""What uvicorn serves: `control.asgi:application`. Refuses to start, with one line, where a setting is wrong."""
 
 import os
+import sys
 
-from django.core.asgi import get_asgi_application
+import django
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
 
-application = get_asgi_application()
+try:
+    django.setup(set_prefix=False)
+except ImproperlyConfigured as error:
+    sys.stderr.write(f"sluicegate: {error}\n")
+    raise SystemExit(2) from None
 
 from control import checks  # noqa: E402  # needs the app registry
 
 checks.refuse_to_start()
+application = ASGIHandler()

@@ -5,6 +5,7 @@ one line (`environment.demand_secrets`).
 """
 
 import os
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,7 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 _is_collected = (
     STATIC_ROOT / "staticfiles.json"
 ).is_file()  # an image collects them; a checkout finds them in place
+warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)  # hence the folder may be absent
 WHITENOISE_USE_FINDERS = not _is_collected
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {

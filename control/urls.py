@@ -1,7 +1,5 @@
 """Every path of the web process. The dashboard is included by name: control never imports it."""
 
-from importlib.util import find_spec
-
 from django.urls import include, path
 
 from control import checks
@@ -14,5 +12,5 @@ urlpatterns = [
     path("readyz", checks.readyz),
     path("admin/", room.urls),
     path("i18n/", include("django.conf.urls.i18n")),
-    *([path("", include("dashboard.urls"))] if find_spec("dashboard.urls") else []),
+    path("", include("dashboard.urls")),
 ]

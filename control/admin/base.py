@@ -1,7 +1,6 @@
 """What all our admin pages share: roles decide, services write, refusals are told in words and change nothing."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db import models
@@ -27,7 +26,7 @@ class ServiceAdmin(Base):
     form: "type[ModelForm[Any]]" = PolicyForm
     list_per_page = 50
     show_full_result_count = False
-    list_select_related: bool | Sequence[str] = True
+    list_select_related: ClassVar[bool | list[str] | tuple[str, ...]] = True
     fixed_fields: tuple[str, ...] = ()  # can't be changed after creation: others know the thing by them
 
     def has_module_permission(self, request: HttpRequest) -> bool:

@@ -14,7 +14,7 @@ from control.models import Membership
 
 
 @admin.register(User, site=room)
-class PeopleAdmin(ServiceAdmin, UserAdmin):  # type: ignore[type-arg,misc]  # generic for type checkers alone
+class PeopleAdmin(ServiceAdmin, UserAdmin):  # type: ignore[type-arg]  # generic for type checkers alone
     """Users."""
 
     form = UserChangeForm
