@@ -17,19 +17,16 @@ waiting for a control period. Decision, in this order (share: this gateway's par
     rest      = the smallest KV hold-back of any tier (.95); extra = what this tier has above it (rank 0: .05, undivided)
     T_PEND    = .25 * the smallest TTFT objective; TPOT target = .9 * the smallest TPOT objective
 
-The KV target starts at the policy's value, falls at once to what the slow loop says and by the lateness rule (the oldest
-pending prefill is late though the engine is not slow: it is being preempted or waits for blocks), and rises by .003 a
-second up to the slow loop's value, or .05 above the policy's without one. Bounds: .30...95.
-
 Every operation is O(1); `progress` is O(its entries). Source and figures: docs/decisions/0001-token-valve.md.
 """
 
 from collections.abc import Sequence
-from math import floor, isfinite
+from math import floor
 
 from gateway.core.events import BackendBounds
 from gateway.core.policy import BackendPolicy, LimitPolicy, TierPolicy
 from gateway.core.valve.interface import Ask, ValveGauge
+from gateway.core.valve.kv import KvTarget
 from gateway.core.valve.pace import SLOW, Pace
 from gateway.core.valve.sequences import SeatRange, SequenceLimit, reserve, twentieth
 from gateway.core.vocabulary import Account
@@ -37,12 +34,6 @@ from gateway.core.vocabulary import Account
 _PREFILL_WINDOW_RATIO = 0.25
 _TPOT_TARGET_RATIO = 0.9
 _LEAST_WINDOW = 0.1
-_KV_MIN, _KV_MAX = 0.30, 0.95
-_KV_RISE_PER_S = 0.003
-_KV_HEADROOM = 0.05
-_LATE_FACTOR = 0.97
-_LATE_EVERY_S = 0.25 - 1e-6  # ticks of 50 ms are not exact in binary
-_KAPPA_MIN, _KAPPA_MAX = 0.3, 3.0
 
 
 class _Hold:
@@ -73,15 +64,11 @@ class TokenValve:
     """Bounds one backend by prefill backlog, KV tokens and sequences."""
 
     __slots__ = (
-        "_capacity",
         "_held",
         "_holds",
-        "_kappa",
-        "_kv_ceiling",
-        "_kv_target",
+        "_kv",
         "_kv_tokens",
         "_last",
-        "_late_at",
         "_least_hold",
         "_least_kv",
         "_next_prefill_at",
@@ -94,7 +81,6 @@ class TokenValve:
         "_range",
         "_reserved",
         "_sequences",
-        "_ticked_at",
         "_tpot_target_s",
         "pace",
     )
@@ -119,15 +105,11 @@ class TokenValve:
         self._sequences = SequenceLimit(policy.initial_limit or policy.min_limit)
         self._pinned: int | None = None
         self._reserved = 0
-        self._capacity = backend.kv_capacity_tokens
-        self._kappa = 1.0
-        self._kv_target = min(_KV_MAX, max(_KV_MIN, policy.kv_target))
-        self._kv_ceiling = min(_KV_MAX, self._kv_target + _KV_HEADROOM)
-        self._ticked_at = now
-        self._late_at = self._next_prefill_at = float("-inf")
+        self._kv = KvTarget(backend.kv_capacity_tokens, policy.kv_target, now)
         self._held: dict[int, _Attempt] = {}
         self._pending_since: dict[int, float] = {}  # attempts without a first token, oldest first
         self._kv_tokens = self._prefill_tokens = 0
+        self._next_prefill_at = float("-inf")
         self._passes = 0
         self._last: Ask | None = None
         self.pace = Pace(policy.chunk_tokens, self._prefill_window_s, now)
@@ -136,7 +118,7 @@ class TokenValve:
     def __repr__(self) -> str:
         return (
             f"<TokenValve {self.in_flight}/{self.limit:.1f} prefill={self._prefill_tokens} kv={self._kv_tokens}"
-            f" target={self._kv_target:.3f} slow={self.pace.slow:.2f}>"
+            f" target={self._kv.target:.3f} slow={self.pace.slow:.2f}>"
         )
 
     @property
@@ -154,7 +136,7 @@ class TokenValve:
     @property
     def kv_target(self) -> float:
         """Part of the KV cache that may be in use, 0..1."""
-        return self._kv_target
+        return self._kv.target
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
@@ -168,9 +150,9 @@ class TokenValve:
             return None
         if self._is_prefill_full(ask.prompt_tokens, hold, now):
             return Account.PREFILL
-        if self._capacity is not None:
+        if self._kv.capacity is not None:
             tokens = self._kv_tokens + ask.prompt_tokens + ask.output_tokens
-            if self._kappa * tokens > self._kv_bound(self._capacity, hold):
+            if self._kv.kappa * tokens > self._kv_bound(self._kv.capacity, hold):
                 return Account.KV
         return None
 
@@ -194,7 +176,7 @@ class TokenValve:
     def _kv_bound(self, capacity: int, hold: _Hold) -> float:
         """KV tokens that may be in use."""
         part = self._least_kv * self._range.share.value + hold.kv_extra
-        return self._kv_target * capacity * part
+        return self._kv.target * capacity * part
 
     @property
     def _decoding(self) -> int:
@@ -211,10 +193,10 @@ class TokenValve:
         sequences = len(self._held) / seats if seats > 0 else 1.0
         window = self._window(hold, now)
         prefill = self._prefill_tokens / window if window > 0 else 1.0
-        if self._capacity is None:
+        if self._kv.capacity is None:
             return prefill, 0.0, sequences
-        bound = self._kv_bound(self._capacity, hold)
-        kv = self._kappa * self._kv_tokens / bound if bound > 0 else 1.0
+        bound = self._kv_bound(self._kv.capacity, hold)
+        kv = self._kv.kappa * self._kv_tokens / bound if bound > 0 else 1.0
         return prefill, kv, sequences
 
     def burden(self, now: float) -> float:
@@ -222,10 +204,10 @@ class TokenValve:
         decoding, share = self._decoding, max(self._range.share.value, 1e-6)
         slow = self.pace.slow_now(len(self._held), decoding, now)
         speed = self.pace.prefill_rate(decoding) / (slow if slow > SLOW else 1.0)
-        if self._capacity is None:
+        if self._kv.capacity is None:
             use = len(self._held) / (self._range.engine_max * share)
         else:
-            use = self._kappa * self._kv_tokens / (self._capacity * share)
+            use = self._kv.kappa * self._kv_tokens / (self._kv.capacity * share)
         return 0.25 * self._prefill_tokens / (speed * self._prefill_window_s) + 0.3 * use
 
     # -- accounts ------------------------------------------------------------------------------------------------
@@ -297,12 +279,9 @@ class TokenValve:
         """L by AIMD; the KV target by its own slow rise and the lateness rule."""
         self._range.advance(now)
         self._move_limit(now)
-        passed, self._ticked_at = max(0.0, now - self._ticked_at), now
-        if self._kv_target < self._kv_ceiling:
-            self._kv_target = min(self._kv_ceiling, self._kv_target + _KV_RISE_PER_S * passed)
-        if self._capacity is not None and self._is_late(now):
-            self._late_at = now
-            self._kv_target = max(_KV_MIN, self._kv_target * _LATE_FACTOR)
+        self._kv.rise(now)
+        if self._kv.may_fall(now) and self._is_late(now):
+            self._kv.fall(now)
 
     def _move_limit(self, now: float) -> None:
         tpot = self.pace.tpot
@@ -321,7 +300,7 @@ class TokenValve:
 
     def _is_late(self, now: float) -> bool:
         """Whether the oldest pending prefill is late though the engine is not slow."""
-        if not self._pending_since or now - self._late_at < _LATE_EVERY_S:
+        if not self._pending_since:
             return False
         age = now - next(iter(self._pending_since.values()))
         allowed = 1.2 * self._prefill_window_s + 2.0 * self._prefill_tokens * self.pace.prefill_cost
@@ -331,13 +310,7 @@ class TokenValve:
         """Obey fresh bounds, field by field; telemetry is the slow loop's affair."""
         self._range.bound(bounds, share, now)
         self._limit_within_range()
-        if _is_positive(bounds.kappa):
-            self._kappa = min(_KAPPA_MAX, max(_KAPPA_MIN, bounds.kappa or 1.0))
-        if _is_positive(bounds.kv_capacity_tokens):
-            self._capacity = int(bounds.kv_capacity_tokens or 0) or None
-        if _is_positive(bounds.kv_target):
-            self._kv_ceiling = min(_KV_MAX, max(_KV_MIN, bounds.kv_target or 0.0))
-            self._kv_target = min(self._kv_target, self._kv_ceiling)
+        self._kv.bound(bounds)
 
     def pin(self, limit: int | None) -> None:
         """Fix L by hand, or release it."""
@@ -354,14 +327,10 @@ class TokenValve:
             kv_tokens=self._kv_tokens,
             prefill_tokens=self._prefill_tokens,
             prefill_ratio=prefill,
-            kv_use_ratio=None if self._capacity is None else kv,
+            kv_use_ratio=None if self._kv.capacity is None else kv,
             sequences_ratio=sequences,
             binding=None if self._last is None else self.binds(self._last, now),
             slow=self.pace.slow_now(len(self._held), self._decoding, now),
             tpot_s=self.pace.tpot.value,
             prefill_window_tokens=self._window(self._holds[min(self._holds)], now),
         )
-
-
-def _is_positive(value: float | None) -> bool:
-    return value is not None and isfinite(value) and value > 0

@@ -283,7 +283,7 @@ def test_a_late_prefill_on_a_slow_engine_says_nothing_about_kv():
 
 def test_without_a_capacity_lateness_changes_nothing():
     valve, engine, _ = late_valve()
-    valve._capacity = None
+    valve._kv.capacity = None
     before = valve.kv_target
     valve.tick(engine.now)
     assert valve.kv_target >= before
@@ -490,19 +490,19 @@ def test_the_gauge_names_what_binds():
 @pytest.mark.parametrize("nonsense", [nan, inf, -inf, -1, 0])
 def test_nonsense_in_bounds_changes_nothing(nonsense):
     valve = valve_of()
-    before = (valve.limit, valve.kv_target, valve._capacity, valve._kappa)
+    before = (valve.limit, valve.kv_target, valve._kv.capacity, valve._kv.kappa)
     valve.bound(replace(B, kv_target=nonsense, kappa=nonsense, kv_capacity_tokens=nonsense), 1.0, 0.0)
-    assert (valve.limit, valve.kv_target, valve._capacity, valve._kappa) == before
+    assert (valve.limit, valve.kv_target, valve._kv.capacity, valve._kv.kappa) == before
 
 
 def test_extreme_bounds_are_clamped():
     valve = valve_of()
     valve.bound(replace(B, kv_target=0.001, kappa=99.0, kv_capacity_tokens=10**12), 1.0, 0.0)
-    assert (valve.kv_target, valve._kappa, valve._capacity) == (0.30, 3.0, 10**12)
+    assert (valve.kv_target, valve._kv.kappa, valve._kv.capacity) == (0.30, 3.0, 10**12)
     valve.bound(replace(B, kv_target=44.0, kappa=1e-9), 1.0, 0.0)
     for second in range(1000):
         valve.tick(float(second))
-    assert (valve.kv_target, valve._kappa) == (0.95, 0.3)
+    assert (valve.kv_target, valve._kv.kappa) == (0.95, 0.3)
 
 
 def test_a_capacity_below_one_token_is_no_capacity():
