@@ -17,7 +17,7 @@ from gateway.core.vocabulary import Fault
 from gateway.simulation.model import Engine, Sequence
 from gateway.simulation.outer import PERIOD_S, Outer, OuterSpec
 from gateway.simulation.profiles import Profile
-from gateway.simulation.traffic import MAX_FAILURES, Manners, Phase, Request, requests
+from gateway.simulation.traffic import MAX_FAILURES, Manners, Phase, Request, draw, pause_s, requests
 
 POOL = "model"
 TICK_S = 0.05
@@ -48,6 +48,9 @@ class Setup:
     faults: tuple[EngineFault, ...] = ()
     outer: OuterSpec | None = field(default_factory=OuterSpec)
     window_sample_s: float | None = None
+    callers: tuple[
+        int, ...
+    ] = ()  # per tier: so many call again and again, with a pause between (`traffic.pause_s`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,7 @@ class Simulation:
         for fault in self.setup.faults:
             self._at(fault.at_s, self._apply_fault, fault)
         self._await_next_request()
+        self._call_first()
         heap, until_s = self._heap, self.setup.until_s
         while heap and heap[0][0] < until_s:
             self.now, _, action, arguments = heappop(heap)
@@ -336,7 +340,25 @@ class Simulation:
             self._at(self.now + wait_s, self._try, request)
 
     def _give_up(self, request: Request) -> None:
+        self._decide(request)
+
+    def _decide(self, request: Request) -> None:
         request.decided_at = self.now
+        if self.setup.callers:
+            self._at(self.now + pause_s(self._dice), self._call, request.tier)
+
+    def _call_first(self) -> None:
+        for tier, callers in enumerate(self.setup.callers):
+            for _ in range(callers):
+                self._at(pause_s(self._dice), self._call, tier)
+
+    def _call(self, tier: int) -> None:
+        number = len(self.record.requests)
+        request = draw(self.setup.profile, tier, self.now, self._dice)
+        request.number = number
+        self.record.requests.append(request)
+        self._next_request = number + 1
+        self._try(request)
 
     def _fail(self, attempt: Attempt, fault: Fault) -> None:
         """The attempt failed at its backend."""
@@ -371,13 +393,13 @@ class Simulation:
             return
         self._close(attempt)
         request = attempt.request
-        request.decided_at = self.now
         request.ttft_s = attempt.first_at - attempt.started_at
         request.tpot_s = (attempt.last_at - attempt.first_at) / max(1, sequence.generated - 1)
         if not request.is_in_objective(self.setup.profile.tiers[request.tier]):
             cost = sequence.generated + sequence.prompt_tokens / self.setup.profile.output_cost
             self.record.wasted.append((self.now, cost))
         self._tell(attempt.gateway, Finished(attempt.ticket, sequence.prompt_tokens, sequence.generated))
+        self._decide(request)
 
     # Measuring
 

@@ -125,7 +125,7 @@ def requests(profile: Profile, phases: tuple[Phase, ...], until_s: float, seed: 
     for tier in range(len(profile.tiers)):
         dice = random.Random(f"requests {seed} {tier}")  # noqa: S311  # a model, not a secret
         for at, phase in _arrivals(phases, tier, until_s, dice):
-            found.append(_draw(profile, phase, Request(0, at, tier, _tenant(tier, dice)), dice))
+            found.append(draw(profile, tier, at, dice, prompt_tokens=phase.prompt_tokens))
     found.sort(key=lambda request: (request.arrived_at, request.tier))
     for number, request in enumerate(found):
         request.number = number
@@ -151,9 +151,13 @@ def _tenant(tier: int, dice: random.Random) -> str:
     return f"p{tier}-{max(0, pick - AMUCK + 1)}"
 
 
-def _draw(profile: Profile, phase: Phase, request: Request, dice: random.Random) -> Request:
-    load = profile.tiers[request.tier]
-    mean = load.prompt_tokens if phase.prompt_tokens is None else phase.prompt_tokens
+def draw(
+    profile: Profile, tier: int, at: float, dice: random.Random, *, prompt_tokens: float | None = None
+) -> Request:
+    """A request of a tier. `prompt_tokens`: the mean prompt, where it is not the profile's own."""
+    request = Request(0, at, tier, _tenant(tier, dice))
+    load = profile.tiers[tier]
+    mean = load.prompt_tokens if prompt_tokens is None else prompt_tokens
     context = profile.engine.context_tokens
     prompt = min(context - 1, max(1, round(_lognormal(mean, PROMPT_SIGMA, dice))))
     output = min(context - prompt, max(1, round(_lognormal(load.output_tokens, OUTPUT_SIGMA, dice))))
@@ -162,6 +166,11 @@ def _draw(profile: Profile, phase: Phase, request: Request, dice: random.Random)
     request.estimate = max(1, round(prompt * _lognormal(1.0, ESTIMATE_SIGMA, dice)))
     request.is_obedient = dice.random() < OBEDIENT_PART
     return request
+
+
+def pause_s(dice: random.Random) -> float:
+    """How long a caller that calls again and again thinks."""
+    return dice.random()
 
 
 def _lognormal(mean: float, sigma: float, dice: random.Random) -> float:

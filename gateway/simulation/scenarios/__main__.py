@@ -1,0 +1,95 @@
+"""`python -m gateway.simulation.scenarios`: run the scenarios, print the table, say with the exit status if it holds."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gateway.simulation.scenarios import anchors, report
+from gateway.simulation.scenarios.cases import Case, Outcome
+from gateway.simulation.scenarios.measuring import Book, unloaded_cases
+from gateway.simulation.scenarios.pool import PROCESSES, run_all
+from gateway.simulation.scenarios.report import Line
+from gateway.simulation.scenarios.sweep import sweep
+from gateway.simulation.scenarios.targets import Target, all_targets, jump_control_target
+
+QUICK_SEEDS = (101, 102, 103)
+FULL_SEEDS = tuple(range(101, 111))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for. 0: all musts hold, all negative controls fail, all anchors are near."""
+    options = _parse(arguments)
+    if options.sweep is not None:
+        sweep(tuple(options.sweep))
+        return 0
+    seeds = options.seeds or (FULL_SEEDS if options.full else QUICK_SEEDS)
+    targets = [target for target in all_targets() if _is_wanted(target, options.only)]
+    control = jump_control_target()
+    cases = {case for target in targets for case in target.cases(seeds)}
+    cases |= set(unloaded_cases("unloaded", seeds))
+    if not options.only:
+        cases |= anchors.cases() | {control.case.seeded(seed) for seed in seeds}
+    book = Book(_run(cases, options.processes))
+    lines = [report.line(target, book, seeds) for target in targets]
+    if not options.only:
+        lines.append(report.jump_control(control, book, seeds))
+        lines += [report.anchor_line(finding) for finding in anchors.findings(book)]
+    sys.stdout.write(f"Seeds {', '.join(map(str, seeds))}; {len(cases)} runs.\n\n{report.text(lines)}\n")
+    return _judge(lines)
+
+
+def _judge(lines: Sequence[Line]) -> int:
+    complaints = [line for line in lines if line.complaint is not None]
+    short = sum(line.is_short_of_aim and line.complaint is None for line in lines)
+    sys.stdout.write(
+        f"\n{len(lines)} lines, {len(complaints)} with a complaint, {short} short of their aim.\n"
+    )
+    for line in complaints:
+        sys.stdout.write(
+            f"{line.cells[0]}: {line.cells[1]}: {line.complaint}: {line.cells[4]}, {line.cells[2]}\n"
+        )
+    return 1 if complaints else 0
+
+
+def _run(cases: set[Case], processes: int) -> dict[Case, Outcome]:
+    outcomes: dict[Case, Outcome] = {}
+    for case, result in run_all(cases, processes):
+        outcomes[case] = result
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{len(outcomes)}/{len(cases)} ")
+    if sys.stderr.isatty():
+        sys.stderr.write("\r          \r")
+    return outcomes
+
+
+def _is_wanted(target: Target, only: Sequence[str] | None) -> bool:
+    return not only or any(word in f"{target.case.profile}/{target.case.play}" for word in only)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m gateway.simulation.scenarios", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="ten seeds instead of three")
+    parser.add_argument("--seeds", type=_seeds, help="such as 1-5 or 101,103")
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORD", help="only targets whose profile/play contains a word"
+    )
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument(
+        "--sweep",
+        nargs="*",
+        metavar="PREFIX",
+        help="measure the static limits again and write baselines.json",
+    )
+    return parser.parse_args(arguments)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
