@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,3 +11,7 @@ class Clocks:
 
     monotonic: Callable[[], float]
     wall: Callable[[], float]
+
+    def month(self) -> str:
+        """This calendar month in UTC, as "2026-11": monthly quotas begin anew with it."""
+        return datetime.fromtimestamp(self.wall(), UTC).strftime("%Y-%m")
