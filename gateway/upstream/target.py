@@ -7,10 +7,11 @@ import asyncio
 import socket
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from gateway.contract.addresses import refused_address
+from gateway.contract.urls import url_problem
 from gateway.upstream.errors import ConnectError
 
 _ADDRESSES_TRIED = 4
@@ -63,23 +64,20 @@ class Target:
         """Read `http(s)://host[:port][/base]` or `unix:///path/to.sock`.
 
         Raises:
-            ValueError: for another scheme, credentials, a query or a fragment in the URL, or a forbidden address.
+            ValueError: for another scheme, credentials, a query or a fragment in the URL, or a forbidden address: why.
         """
+        problem = url_problem(url, allow_private=allow_private)
+        if problem is not None:
+            raise ValueError(f"the backend's URL {problem}")
         parts = urlsplit(url)
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("a backend URL must not hold credentials")
-        if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("a backend URL holds scheme, host, port and path only, in printable ASCII")
-        rest = {"credential": credential, "timeouts": timeouts or Timeouts(), "allow_private": allow_private}
-        if parts.scheme == "unix" and not parts.netloc and parts.path:
-            return cls(host="localhost", port=80, unix_path=unquote(parts.path), **rest)  # type: ignore[arg-type]
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("a backend URL begins with http://, https:// or unix:///")
-        tls = parts.scheme == "https"
-        _check_literal(parts.hostname, allow_private=allow_private)
-        port = parts.port or (443 if tls else 80)
-        base = parts.path.rstrip("/")
-        return cls(host=parts.hostname, port=port, tls=tls, base_path=base, **rest)  # type: ignore[arg-type]
+        timeouts = timeouts or Timeouts()
+        if parts.scheme == "unix":
+            path, base, host, port, tls = unquote(parts.path), "", "localhost", 80, False
+        else:
+            tls = parts.scheme.lower() == "https"
+            path, base, host = None, parts.path.rstrip("/"), parts.hostname or ""
+            port = parts.port or (443 if tls else 80)
+        return cls(host, port, tls, path, base, credential, timeouts, allow_private)
 
     @property
     def key(self) -> tuple[str, int, bool, str | None]:
@@ -92,16 +90,6 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = 443 if self.tls else 80
         return (host if self.port == default else f"{host}:{self.port}").encode()
-
-
-def _check_literal(host: str, *, allow_private: bool) -> None:
-    try:
-        ip_address(host.partition("%")[0])
-    except ValueError:
-        return  # a name: its addresses are checked when they are known
-    reason = refused_address(host, allow_private=allow_private)
-    if reason is not None:
-        raise ValueError(reason)
 
 
 async def resolve(target: Target) -> list[str]:
@@ -122,9 +110,12 @@ async def resolve(target: Target) -> list[str]:
 
 
 async def _look_up(target: Target) -> list[str]:
-    loop = asyncio.get_running_loop()
     try:
-        entries = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        entries = await _system_look_up(target.host, target.port)
     except OSError as error:
         raise ConnectError("the backend's name has no address", request_sent=False) from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+
+
+async def _system_look_up(host: str, port: int) -> list[Any]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
