@@ -10,7 +10,8 @@ def protect(apps, schema_editor):
     if vendor == "postgresql":
         schema_editor.execute(
             "CREATE OR REPLACE FUNCTION sluicegate_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$"
+            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+            params=None,  # the % is PostgreSQL's
         )
     for table in TABLES:
         for verb in ("UPDATE", "DELETE"):
