@@ -6,6 +6,8 @@ bound is bounded here: bytes that are neither body nor its end (headers, chunk e
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -19,6 +21,8 @@ _READ_SIZE = 64 * 1024
 #: Bytes without any body between them.
 OVERHEAD_LIMIT = 64 * 1024
 HEADER_COUNT_LIMIT = 200
+
+_RESET = struct.pack("ii", 1, 0)  # struct linger: on, 0 s
 
 # One read buffer for all connections: each read is parsed, and its body copied out, before the next one starts.
 _READ_BUFFER = memoryview(bytearray(_READ_SIZE))
@@ -100,10 +104,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def discard(self) -> None:
         """Close at once, without sending what is still buffered. Any number of times."""
+        is_busy = self._receiver is not None
         self._receiver = None
         self._poisoned = True
-        if self.transport is not None:
-            self.transport.abort()
+        if self.transport is None or self.transport.is_closing():
+            return
+        if is_busy:
+            # a reset: the engine sees it wherever it is, and a storm of aborts leaves no ports in TIME_WAIT
+            raw = self.transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
 
     def pause(self) -> None:
         """Stop reading until `resume`: the backend is slowed down by TCP."""
