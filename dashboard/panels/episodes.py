@@ -61,15 +61,14 @@ def out_since(scene: Scene, backend: str, pool: str) -> Episode | None:
     return _walk_back(scene.samples, lambda sample: any(_is_out(b, backend, pool) for b in sample.backends))
 
 
-def quiet_since(scene: Scene) -> Episode:
-    """Since when nothing at all was shed in the scene's pools."""
+def quiet_since(scene: Scene) -> Episode | None:
+    """Since when nothing at all was shed in the scene's pools; None where something is."""
 
     def is_quiet(sample: Sample) -> bool:
         rows = [t for t in sample.tiers if scene.has(t.pool)]
         return load_shed(rows) + allowance_shed(rows) <= 0
 
-    found = _walk_back(scene.samples, is_quiet, gap_s=0.0)
-    return found or Episode(scene.frame.at, is_longer=False)
+    return _walk_back(scene.samples, is_quiet, gap_s=0.0)
 
 
 def usual_offered(scene: Scene, before: float) -> float | None:

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from dashboard.charts.figures import Chart, overview_charts
 from dashboard.charts.series import Series
 from dashboard.panels.scene import Scene
-from dashboard.panels.wording import count, rate
+from dashboard.panels.wording import NBSP, count, rate
 
 KV_HIGH = 95.0
 
@@ -69,4 +69,4 @@ def _line(scene: Scene, chart: Chart, series: Series) -> PlotLine:
 def _words(chart: Chart, value: float | None) -> str:
     if value is None:
         return ""
-    return (rate(value) if chart.digits else count(value)) + (chart.unit if chart.unit == " %" else "")
+    return (rate(value) if chart.digits else count(value)) + (f"{NBSP}%" if chart.unit == " %" else "")

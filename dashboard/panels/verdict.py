@@ -51,12 +51,12 @@ def verdict(scene: Scene) -> Verdict:
         return _shedding(scene, episodes)
     out = [b for b in scene.backends if is_out(b)]
     if out and len(out) == len(scene.backends):
-        return _verdict(
-            "bad", _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}, "", scene
-        )
+        say = _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}
+        return _verdict("bad", say, "", scene)
     if out:
-        say = _("%(what)s. Nothing shed. %(p0)s") % {
-            "what": _sentence(out_words(scene)),
+        say = _("%(what)s. %(shed)s %(p0)s") % {
+            "what": out_words(scene),
+            "shed": _shed_words(scene),
             "p0": p0_words(scene),
         }
         return _verdict("bad", say, _carried(scene), scene)
@@ -174,12 +174,9 @@ def _load(scene: Scene, started: float) -> tuple[str, str | None]:
 def _slow(scene: Scene, slow: Sequence[Tier]) -> Verdict:
     cause = slow_words(scene) or binding_words(scene)
     others = [slow_tier_words(t).rstrip(".") for t in slow]
-    what = _sentence("; ".join(others))
-    say = (
-        _("%(what)s: %(cause)s. Nothing shed.") % {"what": what, "cause": cause}
-        if cause
-        else _("%(what)s. Nothing shed.") % {"what": what}
-    )
+    what = "; ".join(others)
+    values = {"what": what, "cause": cause, "shed": _shed_words(scene)}
+    say = (_("%(what)s: %(cause)s. %(shed)s") if cause else _("%(what)s. %(shed)s")) % values
     return Verdict("bad" if slow[0].tier == scene.tiers[0].tier else "note", say, "", _spoken_p0(scene))
 
 
@@ -187,8 +184,9 @@ def _quiet(scene: Scene) -> Verdict:
     silent = [b.backend for b in scene.backends if is_silent(b)]
     over = [t for t in scene.tiers if shedding(scene, t.tier, allowance_shed)]
     if silent:
-        say = _("No signal from %(names)s; answers still come. Nothing shed. %(p0)s") % {
+        say = _("No signal from %(names)s; answers still come. %(shed)s %(p0)s") % {
             "names": listed(silent),
+            "shed": _shed_words(scene),
             "p0": p0_words(scene),
         }
         return _verdict(
@@ -200,13 +198,12 @@ def _quiet(scene: Scene) -> Verdict:
         return _verdict("good", _("No traffic. Nothing is shed."), _carried(scene), scene)
     quiet = quiet_since(scene)
     all_inside = _("All tiers inside their objectives.")
-    return _verdict(
-        "good",
-        all_inside + " " + _("Nothing shed for %(time)s.") % {"time": _lasts(quiet, scene.frame.at)},
-        _carried(scene),
-        scene,
-        all_inside,
+    shed = (
+        _("Nothing shed for %(time)s.") % {"time": _lasts(quiet, scene.frame.at)}
+        if quiet
+        else _shed_words(scene)
     )
+    return _verdict("good", f"{all_inside} {shed}", _carried(scene), scene, all_inside)
 
 
 def _over_allowance(scene: Scene, over: Sequence[Tier]) -> Verdict:
@@ -243,8 +240,13 @@ def _lasts(episode: Episode, now: float) -> str:
     )
 
 
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:] if words[:1].isalpha() and words[:2].islower() else words
+def _shed_words(scene: Scene) -> str:
+    """How much is shed where that is not the news: nothing, hardly anything, or only what is over an allowance."""
+    over = any(shedding(scene, t.tier, allowance_shed) for t in scene.tiers)
+    if over:
+        return _("Only tenants over their own limits are refused.")
+    total = sum(t.shed_total_per_s for t in scene.tiers)
+    return _("Hardly anything shed: %(rate)s/s.") % {"rate": rate(total)} if total > 0 else _("Nothing shed.")
 
 
 def _spoken_p0(scene: Scene) -> str:

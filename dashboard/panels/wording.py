@@ -92,7 +92,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def times(factor: float) -> str:
     """A factor: 10x, 2.5x."""
-    return f"{number_format(factor, 0 if factor >= 4 else 1)}x"
+    return f"{round(factor)}x" if factor >= 4 else f"{round(factor, 1):g}x"  # 3.5x, but 12x
 
 
 def known(value: float | None, words: str) -> str:
