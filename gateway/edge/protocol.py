@@ -6,8 +6,6 @@ for headers, and keeps parsing after early answers.
 
 After a refusal the connection is *deaf*: what still comes is thrown away for `linger_s`, so that the refusal is not
 lost to a reset, and is never parsed. A refusal never overtakes the answers to requests that came before it.
-
-One timer per connection, set lazily: moving a deadline to later costs nothing; it is looked at when the timer fires.
 """
 
 import asyncio
@@ -25,6 +23,7 @@ from uvicorn.server import ServerState
 from gateway.departure import EXTENSION
 from gateway.edge import framing
 from gateway.edge.cycle import EdgeCycle
+from gateway.edge.deadlines import Deadline, StallWatch, Wait
 from gateway.edge.framing import Head, Refusal
 from gateway.edge.limits import Limits
 
@@ -40,16 +39,6 @@ class _Part(Enum):
     BETWEEN = auto()
     HEAD = auto()
     BODY = auto()
-
-
-class _Wait(Enum):
-    """What the connection's deadline is about."""
-
-    NOTHING = auto()
-    HEAD = auto()
-    BODY = auto()
-    IDLE = auto()
-    LINGER = auto()
 
 
 @dataclass(slots=True)
@@ -88,12 +77,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._deaf = False
         self._discarded = 0
         self._answering: EdgeCycle | None = None
-        self._wait = _Wait.NOTHING
-        self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._deadline = Deadline(self.loop, self._on_late)
+        self._stall: StallWatch = None  # type: ignore[assignment]  # once there is a transport
         self._body_since = 0.0
-        self._stall_timer: asyncio.TimerHandle | None = None
 
     @property
     def draining(self) -> bool:
@@ -112,14 +98,13 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", transport))
         self._serving.emptied.clear()
         self.transport.set_write_buffer_limits(high=self.limits.high_water)
-        self._expect(_Wait.HEAD, self.limits.head_s)
+        self._stall = StallWatch(self.loop, self.transport, self.limits.stall_s)
+        self._deadline.expect(Wait.HEAD, self.limits.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell every request of this connection, also those that wait, and let go of everything."""
-        for timer in (self._timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._stall_timer = None
+        self._deadline.stop()
+        self._stall.stop()
         self._deaf = True
         if self._answering is not None:
             self._answering.leave()
@@ -145,21 +130,19 @@ class EdgeProtocol(HttpToolsProtocol):
             self._refuse(self._refusal)
         elif self._part is not _Part.BODY:
             self._between_bodies(len(data))
-        elif self._wait is not _Wait.BODY:
+        elif self._deadline.wait is not Wait.BODY:
             self._body_since = self.loop.time()
-            self._expect(_Wait.BODY, self.limits.body_grace_s)
+            self._deadline.expect(Wait.BODY, self.limits.body_grace_s)
 
     def pause_writing(self) -> None:
         """The caller does not take its answer: it has `stall_s` to take some of it."""
         super().pause_writing()
-        self._watch_stall(self.transport.get_write_buffer_size())
+        self._stall.start()
 
     def resume_writing(self) -> None:
         """The caller has taken enough."""
         super().resume_writing()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        self._stall.stop()
 
     def shutdown(self) -> None:
         """Drain: close now if nothing is being answered, otherwise after the answer."""
@@ -204,7 +187,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._found(head)
             return
         self._part = _Part.BODY
-        self._wait = _Wait.NOTHING
+        self._deadline.clear()
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         cycle = EdgeCycle(self, self._scope(method, version, head), head, keep_alive=keep_alive)
         self.cycle = cycle
@@ -237,7 +220,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._is_over():
             return
         self._part = _Part.BETWEEN
-        self._wait = _Wait.NOTHING
+        self._deadline.clear()
         self._head_bytes = 0
         self.cycle.more_body = False
         self.cycle.message_event.set()
@@ -284,9 +267,9 @@ class EdgeProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
             if self._part is _Part.BETWEEN:
                 self.cycle = self.scope = self.headers = None  # type: ignore[assignment]  # what idles costs little
-                self._expect(_Wait.IDLE, self.limits.idle_s)
+                self._deadline.expect(Wait.IDLE, self.limits.idle_s)
             else:
-                self._expect(_Wait.HEAD, self.limits.head_s)
+                self._deadline.expect(Wait.HEAD, self.limits.head_s)
 
     def _end_after(self, cycle: EdgeCycle) -> None:
         """The answer was the last one of this connection."""
@@ -363,16 +346,16 @@ class EdgeProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._expect(_Wait.LINGER, self.limits.linger_s)
+        self._deadline.expect(Wait.LINGER, self.limits.linger_s)
 
     def _close(self) -> None:
         """Close after what is still unsent, which must not take for ever."""
         self._deaf = True
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self._expect(_Wait.LINGER, self.limits.stall_s)
+            self._deadline.expect(Wait.LINGER, self.limits.stall_s)
         else:
-            self._wait = _Wait.NOTHING
+            self._deadline.clear()
 
     # time
 
@@ -380,46 +363,29 @@ class EdgeProtocol(HttpToolsProtocol):
         """A head that has not come whole is bounded in bytes and in time from its first byte."""
         if self._is_over():
             self._deaf = True
-        elif self._part is _Part.HEAD or self._head_bytes or self._wait in (_Wait.IDLE, _Wait.HEAD):
+        elif self._part is _Part.HEAD or self._head_bytes or self._deadline.wait in (Wait.IDLE, Wait.HEAD):
             self._head_bytes += size
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(framing.LARGE_HEAD)
-            elif self._wait is not _Wait.HEAD:
-                self._expect(_Wait.HEAD, self.limits.head_s)
+            elif self._deadline.wait is not Wait.HEAD:
+                self._deadline.expect(Wait.HEAD, self.limits.head_s)
 
-    def _expect(self, wait: _Wait, within_s: float) -> None:
-        self._wait = wait
-        self._deadline = self.loop.time() + within_s
-        if self._timer is None or self._deadline < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = self._deadline
-            self._timer = self.loop.call_at(self._deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._wait is _Wait.NOTHING:
-            return
-        left_s = self._deadline - self.loop.time()
-        if left_s > 0:
-            self._expect(self._wait, left_s)
-            return
-        wait, self._wait = self._wait, _Wait.NOTHING
+    def _on_late(self, wait: Wait) -> None:
         match wait:
-            case _Wait.HEAD:
+            case Wait.HEAD:
                 self._head_is_late()
-            case _Wait.BODY:
+            case Wait.BODY:
                 self._check_body_rate()
-            case _Wait.IDLE:
+            case Wait.IDLE:
                 self._close()
-            case _Wait.LINGER | _Wait.NOTHING:
+            case Wait.LINGER | Wait.NOTHING:
                 self._end_lingering()
 
     def _head_is_late(self) -> None:
         if self._part is _Part.BETWEEN and not self._head_bytes:
             self._close()  # it never began: nothing to answer
         elif self.flow.read_paused:
-            self._expect(_Wait.HEAD, self.limits.head_s)  # our doing: it waits behind an answer
+            self._deadline.expect(Wait.HEAD, self.limits.head_s)  # our doing: it waits behind an answer
         else:
             self._refuse(framing.SLOW_HEAD)
 
@@ -432,26 +398,13 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._received() < (self.loop.time() - self._body_since) * self.limits.body_rate_per_s:
             self._refuse(framing.SLOW_BODY)
             return
-        self._expect(_Wait.BODY, step_s)
+        self._deadline.expect(Wait.BODY, step_s)
 
     def _received(self) -> int:
         return cast("EdgeCycle", self.cycle).received
 
     def _end_lingering(self) -> None:
-        if self.transport.get_write_buffer_size() and self._stall_timer is None:
-            self._watch_stall(self.transport.get_write_buffer_size())
+        if self.transport.get_write_buffer_size() and not self._stall.is_on:
+            self._stall.start()
         else:
             self.transport.abort()
-
-    def _watch_stall(self, unsent: int) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-        self._stall_timer = self.loop.call_later(self.limits.stall_s, self._check_stall, unsent)
-
-    def _check_stall(self, before: int) -> None:
-        self._stall_timer = None
-        unsent = self.transport.get_write_buffer_size()
-        if unsent >= before:
-            self.transport.abort()
-        elif unsent:
-            self._watch_stall(unsent)
