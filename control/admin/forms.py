@@ -1,5 +1,6 @@
 """Forms that say, before anything is saved, every reason for which the policy would be refused."""
 
+import re
 from typing import Any
 
 from django import forms
@@ -10,6 +11,7 @@ from control.models import Pool
 from control.services import records
 from gateway.core.policy import Problem
 
+_NAME = re.compile(r"\[[^]]*\]")
 _ALIASES = {"models": "models_served"}
 
 
@@ -29,7 +31,7 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's form cl
 
 def _form_field(problem: Problem, fields: dict[str, forms.Field]) -> str | None:
     """The field of the form that a policy's field belongs to: `breaker.open_s` is `breaker_open_s`, None: the whole."""
-    words = problem.field.split(".")
+    words = _NAME.sub("", problem.field).split(".")
     for name in ("_".join(words[-2:]), words[-1], _ALIASES.get(words[-1], "")):
         if name in fields:
             return name

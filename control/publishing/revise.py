@@ -48,7 +48,7 @@ def policy_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
 
 
 def _named(field: str, snapshot: Snapshot) -> str:
-    """`pools[2].policy.limit.min_limit` -> `pools.chat-70b.policy.limit.min_limit`."""
+    """`pools[2].models` -> `pools[chat-70b].models`, as core has it anyway."""
     match = _PLACE.match(field)
     if match is None:
         return field
@@ -56,7 +56,7 @@ def _named(field: str, snapshot: Snapshot) -> str:
     spec = getattr(snapshot, section)[index]
     name = _NAMES[section](spec)
     rest = field[match.end() :]
-    return f"{section}.{name}.{rest}" if rest else f"{section}.{name}"
+    return f"{section}[{name}].{rest}" if rest else f"{section}[{name}]"
 
 
 def revise(author: str, summary: str) -> int | None:

@@ -46,10 +46,19 @@ def test_every_field_of_a_pool_arrives(installed):
     assert limit.algorithm is LimitAlgorithm.VEGAS
     assert (limit.min_limit, limit.max_limit, limit.initial_limit, limit.reserved_seats) == (3, 33, 5, 2)
     assert (limit.chunk_tokens, limit.kv_target) == (512, 0.8)
-    assert (breaker.window_s, breaker.min_requests, breaker.failure_ratio, breaker.open_s) == (7.0, 6, 0.25, 2.0)
+    assert (breaker.window_s, breaker.min_requests, breaker.failure_ratio, breaker.open_s) == (
+        7.0,
+        6,
+        0.25,
+        2.0,
+    )
     assert (breaker.half_open_probes, breaker.probe_timeout_s, breaker.ramp_s) == (2, 3.0, 4.0)
     assert (watermark.safe, watermark.maximum, watermark.jitter_s) == (4, 40, 0.5)
-    assert (spec.policy.output_cost, spec.policy.default_output_tokens, spec.policy.max_output_tokens) == (4.0, 99, 999)
+    assert (spec.policy.output_cost, spec.policy.default_output_tokens, spec.policy.max_output_tokens) == (
+        4.0,
+        99,
+        999,
+    )
     assert (spec.fallback.text, spec.fallback.pool, spec.fallback.tiers) == ("later", None, (0, 1))
     assert (spec.sse_keepalive_s, spec.connect_timeout_s, spec.first_byte_timeout_s) == (3.0, 1.5, 50.0)
     assert (spec.idle_timeout_s, spec.total_timeout_s) == (40.0, 400.0)
@@ -57,8 +66,17 @@ def test_every_field_of_a_pool_arrives(installed):
 
 def test_every_field_of_a_backend_and_a_grant_arrives(installed):
     backend = Backend.objects.get()
-    backend.credential, backend.metrics_url, backend.weight = "env:ENGINE_KEY", "http://127.0.0.1:9/metrics", 2.0
-    backend.drained, backend.max_seqs, backend.kv_capacity_tokens, backend.context_tokens = True, 8, 4096, 2048
+    backend.credential, backend.metrics_url, backend.weight = (
+        "env:ENGINE_KEY",
+        "http://127.0.0.1:9/metrics",
+        2.0,
+    )
+    backend.drained, backend.max_seqs, backend.kv_capacity_tokens, backend.context_tokens = (
+        True,
+        8,
+        4096,
+        2048,
+    )
     records.write(ALICE, backend)
     grant = Grant.objects.get()
     bounds = {
@@ -70,7 +88,11 @@ def test_every_field_of_a_backend_and_a_grant_arrives(installed):
     records.write(ALICE, grant)
     snapshot = publishing.build_snapshot(1)
     (spec,) = snapshot.backends
-    assert (spec.credential, spec.metrics_url, spec.engine) == ("env:ENGINE_KEY", "http://127.0.0.1:9/metrics", "llama_cpp")
+    assert (spec.credential, spec.metrics_url, spec.engine) == (
+        "env:ENGINE_KEY",
+        "http://127.0.0.1:9/metrics",
+        "llama_cpp",
+    )
     policy = spec.policy
     assert (policy.weight, policy.drained, policy.max_seqs) == (2.0, True, 8)
     assert (policy.kv_capacity_tokens, policy.context_tokens) == (4096, 2048)
@@ -83,8 +105,14 @@ def test_the_month_to_date_is_the_ledgers_sum_of_this_month(installed):
     grant.monthly_tokens = 1000
     records.write(ALICE, grant)
     now = datetime(2026, 11, 30, 12, tzinfo=UTC)
-    for hour, tokens in ((datetime(2026, 10, 31, 23, tzinfo=UTC), 500), (now.replace(day=1, hour=0), 30), (now, 4)):
-        UsageLedger.objects.create(tenant="acme", pool="chat", hour=hour, prompt_tokens=tokens, output_tokens=1)
+    for hour, tokens in (
+        (datetime(2026, 10, 31, 23, tzinfo=UTC), 500),
+        (now.replace(day=1, hour=0), 30),
+        (now, 4),
+    ):
+        UsageLedger.objects.create(
+            tenant="acme", pool="chat", hour=hour, prompt_tokens=tokens, output_tokens=1
+        )
     (granted,) = publishing.build_snapshot(1, now).grants
     assert (granted.month, granted.month_to_date_tokens) == ("2026-11", 36)
 

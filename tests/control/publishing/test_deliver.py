@@ -170,7 +170,10 @@ def test_expired_overrides_are_not_in_the_set(valkey):
     made = force_open(lifetime_s=1)
     state = PublishedState.objects.get()
     version = state.overrides_version
-    assert len(publishing.overrides_in_force(version, made.expires_at - timedelta(milliseconds=1)).overrides) == 1
+    assert (
+        len(publishing.overrides_in_force(version, made.expires_at - timedelta(milliseconds=1)).overrides)
+        == 1
+    )
     assert publishing.overrides_in_force(version, made.expires_at).overrides == ()
 
 
