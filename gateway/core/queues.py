@@ -7,9 +7,10 @@ those that wait (to the last one that left, where nobody does), so idleness is n
 wait the counters differ by at most the largest single charge plus the unsettled errors of prediction.
 
 **Between tiers** rank 0 goes first while its recent share of the dispatched cost is below its cap or nobody else
-waits; over the cap it waits for the lower tiers. Of these only one is tried: the one below its
-floor, else the one with the smallest counter (charged cost / weight). There is no bypass, or the smaller hold-back
-of one tier would starve the other.
+waits; over the cap it waits for the lower tiers. Nobody passes its blocked head: where prompts are as large as the
+prefill window, small ones of a lower tier would take the room that it waits for. Of the lower tiers only one is tried:
+the one below its floor, else the one with the smallest counter (charged cost / weight). There is no bypass, or the
+smaller hold-back of one tier would starve the other.
 
 Cost of every operation: O(log tenants that wait), except `waiting_by_tenant` and `reshape`. Idle tenants cost nothing.
 """
@@ -52,6 +53,7 @@ class TierQueue:
         "active_weight",
         "counter",
         "index",
+        "is_lowest",
         "largest",
         "policy",
         "tenants",
@@ -65,6 +67,7 @@ class TierQueue:
         """Start empty. `index` is the position among the tiers of the pool, by rank."""
         self.policy = policy
         self.index = index
+        self.is_lowest = False  # the last of several
         self.counter = 0.0  # among the lower tiers
         self.tenants: dict[str, TenantQueue] = {}
         self.waiting = 0
@@ -205,6 +208,7 @@ class PoolQueues:
         """Start empty."""
         ranked = sorted(tiers, key=lambda tier: tier.rank)
         self.tiers = [TierQueue(tier, index) for index, tier in enumerate(ranked)]
+        self.tiers[-1].is_lowest = len(ranked) > 1
         self.by_rank = {tier.policy.rank: tier for tier in self.tiers}
         self.shares = CostShares(len(self.tiers))
 
@@ -212,17 +216,14 @@ class PoolQueues:
         """The tier of a rank; the lowest one for a rank that no policy knows."""
         return self.by_rank.get(rank) or self.tiers[-1]
 
-    def order(self) -> tuple[TierQueue, ...]:
-        """The tiers whose heads are tried now, first one first; nothing else may be dispatched."""
-        first = self.tiers[0] if self.tiers[0].policy.rank == 0 else None
-        low = self._next_low(first)
-        if first is None or not first.waiting:
-            return () if low is None else (low,)
-        if low is None:
-            return (first,)
-        if self.shares[first.index] > first.policy.share_cap:
-            return (low,)
-        return (first, low)
+    def next_tier(self) -> TierQueue | None:
+        """The tier whose head is tried now; nothing else may be dispatched."""
+        first = self.tiers[0]
+        if first.policy.rank != 0:
+            return self._next_low(None)
+        if first.waiting and self.shares[0] <= first.policy.share_cap:
+            return first
+        return self._next_low(first) or (first if first.waiting else None)
 
     def is_under_floor(self, tier: TierQueue) -> bool:
         """Whether a tier got less of the recent cost than it gets whatever happens above it."""
@@ -259,6 +260,7 @@ class PoolQueues:
                 self.shares.put(index, shares[tier.index])
             tier.policy = policy
             tier.index = index
+            tier.is_lowest = 0 < index == len(ranked) - 1
             self.tiers.append(tier)
         self.by_rank = {tier.policy.rank: tier for tier in self.tiers}
         homeless = [(ticket, tier) for tier in old.values() for ticket in tier.tickets()]

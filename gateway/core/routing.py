@@ -48,6 +48,7 @@ class Backend:
         "breaker",
         "cold_since",
         "demand_cost",
+        "freed",
         "held_until",
         "idle_since",
         "in_flight_at_bounds",
@@ -82,6 +83,7 @@ class Backend:
         self.is_removed = False
         self.last_used = 0
         self.demand_cost = 0
+        self.freed = 0  # the count of its pool when it last freed something
         self.bounds: BackendBounds | None = None
         self.bounds_at = now
         self.in_flight_at_bounds = 0
@@ -104,13 +106,15 @@ class Backend:
         )
 
     def is_open(self, now: float) -> bool:
-        """Whether its breaker lets nothing through, not even a probe."""
+        """Whether its breaker lets nothing through, not even a probe: nobody queues behind the probes of others."""
         breaker = self.breaker
         match breaker.state:
             case BreakerState.FORCED_OPEN:
                 return True
             case BreakerState.OPEN:
                 return breaker.until is None or now < breaker.until
+            case BreakerState.HALF_OPEN:
+                return not breaker.has_place(now)
             case _:
                 return False
 

@@ -78,7 +78,7 @@ def expire(state: State, now: float) -> None:
             state.waiting -= 1
             shedder.refuse(state, pool, ticket, verdict, now)
     for pool in pools.values():
-        pump(state, pool, (), now)
+        pump(state, pool, now)
 
 
 def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
@@ -93,7 +93,7 @@ def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
     ticket.expected_wait_s = pool.shedding.expected_wait_s(tier, ticket.tenant, weight)
     pool.queues.push(ticket, weight)
     if tier.head() is ticket:
-        pump(state, pool, (), now)
+        pump(state, pool, now)
 
 
 def _predict(state: State, pool: Pool, ticket: Ticket, bound: int | None) -> None:

@@ -13,9 +13,10 @@ from gateway.core.tickets import Stage, Ticket
 from gateway.core.vocabulary import ShedReason
 
 
-def pump(state: State, pool: Pool, fresh: Sequence[Backend], now: float) -> None:
-    """Dispatch until nothing more fits. Heads known to be blocked are tried on the `fresh` backends only."""
-    while any(_try(state, pool, tier, fresh, now) for tier in pool.queues.order()):
+def pump(state: State, pool: Pool, now: float) -> None:
+    """Dispatch until nothing more fits."""
+    queues = pool.queues
+    while (tier := queues.next_tier()) is not None and _try(state, pool, tier, now):
         pass
 
 
@@ -23,31 +24,35 @@ def pump_all(state: State, now: float) -> None:
     """Try everything again: time or settings have changed."""
     for pool in state.pools.values():
         pool.forget_blocked()
-        pump(state, pool, pool.backends, now)
+        pump(state, pool, now)
 
 
-def _try(state: State, pool: Pool, tier: TierQueue, fresh: Sequence[Backend], now: float) -> bool:
-    """Dispatch (or evict) the head of a tier; False where it is blocked."""
+def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
+    """Dispatch (or evict) the head of a tier; False where it is blocked.
+
+    A head that was blocked is tried again only on the backends that have freed something since.
+    """
     head = tier.head()
     if head is None:
         return False
-    is_known = pool.blocked[tier.index] is head
-    if is_known and not fresh:
+    memo = pool.blocked[tier.index]
+    is_known = memo.head is head
+    if is_known and memo.seen == pool.freed:
         return False
     if now >= head.expires_at or _is_too_late(pool, head, now):
         evict(state, pool, head, pool.shedding.late(head, now), now)
         return True
-    backends = fresh if is_known else pool.backends
+    backends = pool.backends
+    if is_known:
+        backends = [backend for backend in backends if backend.freed > memo.seen]
     if pool.policy.watermark is not None:
         _hold(state, pool, backends, now)
-    is_lowest = tier.index > 0 and tier.index == len(pool.blocked) - 1
     backend, account = choose(
-        backends, head.ask, now, is_lowest=is_lowest, longest_context=pool.longest_context
+        backends, head.ask, now, is_lowest=tier.is_lowest, longest_context=pool.longest_context
     )
     if backend is None:
-        pool.blocked[tier.index] = head
-        if account is not None and not is_known:
-            head.account = account
+        memo.head, memo.seen = head, pool.freed
+        head.account = account or head.account
         return False
     _dispatch(state, pool, tier, head, backend)
     return True

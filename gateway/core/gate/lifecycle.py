@@ -88,7 +88,7 @@ def pushed_back(state: State, event: PushedBack, now: float) -> None:
     else:
         ticket.was_pushed_back = True
         _wait_again(state, pool, ticket)
-    pump(state, pool, (), now)
+    pump(state, pool, now)
 
 
 def abandoned(state: State, event: Abandoned, now: float) -> None:
@@ -106,7 +106,7 @@ def abandoned(state: State, event: Abandoned, now: float) -> None:
             del state.tickets[ticket.id]
             if ticket.has_quota:
                 state.out.append(RefundQuota(ticket.id))
-            pump(state, pool, (), now)
+            pump(state, pool, now)
         case Stage.QUOTA:  # the answer to the reservation is still to come: `granted` gives it back
             state.waiting -= 1
             del state.tickets[ticket.id]
@@ -213,5 +213,7 @@ def _freed(state: State, backend: Backend, now: float) -> None:
     if pool is None:
         return
     pool.version += 1
+    pool.freed += 1
+    backend.freed = pool.freed
     pool.roll(now)
-    pump(state, pool, (backend,), now)
+    pump(state, pool, now)

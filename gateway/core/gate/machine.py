@@ -145,7 +145,7 @@ class Gate:
         if state.tickets:
             due = state.next_tick if state.next_tick > now else now + TICK_S
         if state.expiries:
-            due = min(due, state.expiries[0][0])
+            due = min(due, state.next_expiry())
         if state.alarms:
             due = min(due, max(state.alarms[0], now))
         if due < state.wake_at or (state.wake_at <= now and due < math.inf):

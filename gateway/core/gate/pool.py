@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 PRESSURE_VALID_S = 0.01
 
 
+class Memo:
+    """The head of a tier that no backend could take, and how much had been freed when it was tried last."""
+
+    __slots__ = ("head", "seen")
+
+    def __init__(self) -> None:
+        """Start with no blocked head."""
+        self.head: Ticket | None = None
+        self.seen = 0
+
+
 class Pool:
     """A served model: everything but the dispatching (`dispatching`)."""
 
@@ -22,6 +33,7 @@ class Pool:
         "backends",
         "blocked",
         "charged",
+        "freed",
         "in_fallback",
         "in_flight",
         "is_removed",
@@ -40,7 +52,8 @@ class Pool:
         self.rates = ServiceRates(len(self.queues.tiers), now)
         self.shedding = Shedding(self.queues, self.rates, self.recent_pressure)
         self.backends: list[Backend] = []
-        self.blocked: list[Ticket | None] = [None] * len(self.queues.tiers)
+        self.blocked = [Memo() for _ in self.queues.tiers]
+        self.freed = 0  # how often a backend has freed something
         self.longest_context = 0  # of all backends; 0: not limited
         self.in_flight = 0
         self.charged = 0  # cost in force for what is in flight
@@ -83,7 +96,7 @@ class Pool:
             rates.tiers[tier.index] = 0.0 if index is None else self.rates.tiers[index]
         self.rates = rates
         self.shedding.reshape(self.queues, rates)
-        self.blocked = [None] * len(self.queues.tiers)
+        self.blocked = [Memo() for _ in self.queues.tiers]
         self._pressures.clear()
 
     def use(self, backends: list[Backend]) -> None:
@@ -95,8 +108,8 @@ class Pool:
 
     def forget_blocked(self) -> None:
         """Something other than one backend's load has changed: try every head on every backend."""
-        for index in range(len(self.blocked)):
-            self.blocked[index] = None
+        for memo in self.blocked:
+            memo.head = None
 
     def roll(self, now: float) -> None:
         """Once a second: rates, and a little tidying."""

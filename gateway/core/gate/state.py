@@ -108,6 +108,16 @@ class State:
                 return ticket
         return None
 
+    def next_expiry(self) -> float:
+        """When the next waiting ends; infinity where nothing waits."""
+        heap = self.expiries
+        while heap:
+            at, _, ticket = heap[0]
+            if ticket.expires_at == at and self.is_waiting(ticket):
+                return at
+            heappop(heap)
+        return math.inf
+
     def record(self, ticket: Ticket, reason: ShedReason | None, decision: Decision) -> None:
         """Write a decision down."""
         self.recorder.add(
