@@ -8,22 +8,24 @@ import asyncio
 import signal
 import threading
 from types import FrameType
+from weakref import WeakSet
 
 from dashboard.stream.hub import Hub
 
 _WATCHED = (signal.SIGTERM, signal.SIGINT)
-_watching: set[int] = set()
+_watching: WeakSet[Hub] = WeakSet()
 
 
 def watch_signals(hub: Hub) -> None:
     """Close `hub` when the process is told to end. Does nothing outside the main thread, and the second time."""
-    if threading.current_thread() is not threading.main_thread() or id(hub) in _watching:
+    if threading.current_thread() is not threading.main_thread() or hub in _watching:
         return
-    _watching.add(id(hub))
+    _watching.add(hub)
     loop = asyncio.get_running_loop()
     for number in _WATCHED:
         before = signal.getsignal(number)
-        if callable(before):  # a server that handles the signal itself; without one the process just ends
+        # Only a server that handles the signal itself waits for streams; without one the process just ends.
+        if callable(before) and before is not signal.default_int_handler:
             _chain(number, before, hub, loop)
 
 
