@@ -140,7 +140,7 @@ _TIER_COUNTERS = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Metrics(Collector):
     """Renders `/metrics`. `singles` gives the values of the names without labels that live elsewhere, by name."""
 

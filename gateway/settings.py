@@ -8,15 +8,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.places import read_place
+
 MIN_SECRET_BYTES = 16
 # Values that were printed somewhere and so are no secret: refused whatever their length.
 KNOWN_SECRETS = ("changeme", "change-me", "secret", "insecure", "default", "example", "password")
-REDIS_SCHEMES = ("redis", "rediss", "unix")
 
 Positive = Annotated[float, Meta(gt=0, le=86_400)]
 NotNegative = Annotated[float, Meta(ge=0, le=86_400)]
@@ -299,9 +299,10 @@ def _as_given(kind: type, value: object) -> object:
 
 
 def _check_together(settings: Settings) -> None:
-    url = urlsplit(settings.redis_url)
-    if url.scheme not in REDIS_SCHEMES or not (url.hostname or url.scheme == "unix"):
-        raise SettingsRefused("REDIS_URL", "is not redis://host, rediss://host or unix:///path")
+    try:
+        read_place(settings.redis_url)
+    except ValueError as fault:
+        raise SettingsRefused("REDIS_URL", str(fault)) from None
     if settings.debug and (settings.listen.is_public or settings.ops_listen.is_public):
         raise SettingsRefused("SLUICEGATE_DEBUG", "is refused on a listener that others can reach")
     if settings.listen.port and settings.listen == settings.ops_listen:

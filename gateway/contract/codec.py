@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from gateway.contract import bounds as bounds_
+from gateway.contract import explanation as explanation_
 from gateway.contract import frame as frame_
 from gateway.contract import overrides as overrides_
 from gateway.contract import report as report_
 from gateway.contract import snapshot as snapshot_
 from gateway.contract.bounds import Bounds
 from gateway.contract.checks import bounds_problems, overrides_problems, snapshot_problems
+from gateway.contract.explanation import Explanation
 from gateway.contract.frame import Frame
 from gateway.contract.overrides import Overrides
 from gateway.contract.report import GatewayReport, UsageDelta
@@ -31,6 +33,7 @@ MAX_OVERRIDES_BYTES = 1 << 20
 MAX_REPORT_BYTES = 8 << 20
 MAX_FRAME_BYTES = 16 << 10
 MAX_USAGE_BYTES = 4 << 10
+MAX_EXPLANATION_BYTES = 8 << 10
 
 
 class ContractRefused(Exception):  # noqa: N818  # named for what happened, as everywhere here
@@ -95,10 +98,11 @@ _BOUNDS = _Kind(Bounds, MAX_BOUNDS_BYTES, bounds_.SCHEMA, bounds_problems)
 _OVERRIDES = _Kind(Overrides, MAX_OVERRIDES_BYTES, overrides_.SCHEMA, overrides_problems)
 _REPORT = _Kind(GatewayReport, MAX_REPORT_BYTES, report_.SCHEMA)
 _FRAME = _Kind(Frame, MAX_FRAME_BYTES, frame_.SCHEMA)
+_EXPLANATION = _Kind(Explanation, MAX_EXPLANATION_BYTES, explanation_.SCHEMA)
 _USAGE = _Kind(UsageDelta, MAX_USAGE_BYTES, None)
 
 
-def encode(body: Snapshot | Bounds | Overrides | GatewayReport | Frame | UsageDelta) -> bytes:
+def encode(body: Snapshot | Bounds | Overrides | GatewayReport | Frame | UsageDelta | Explanation) -> bytes:
     """A body as JSON bytes."""
     return _encode(body)
 
@@ -155,3 +159,12 @@ def decode_usage(data: bytes) -> UsageDelta:
         ContractRefused: as for `decode_snapshot`.
     """
     return _USAGE.decode(data)
+
+
+def decode_explanation(data: bytes) -> Explanation:
+    """Read one explanation.
+
+    Raises:
+        ContractRefused: as for `decode_snapshot`.
+    """
+    return _EXPLANATION.decode(data)

@@ -9,7 +9,8 @@ FRAMES = PREFIX + "frames"  # capped stream, one hour
 LEASE = PREFIX + "lease"
 EPOCH = PREFIX + "epoch"
 GATEWAYS = PREFIX + "gateways"  # sorted set: gateway id by its last heartbeat (epoch seconds)
-USAGE = PREFIX + "usage"  # stream of UsageDelta
+USAGE = PREFIX + "usage"  # stream of UsageDelta, sealed (kind "usage"), in the field USAGE_FIELD
+USAGE_FIELD = "delta"
 CHANGES = PREFIX + "changes"  # channel: "<kind> <version>"; the receiver re-reads
 CELERY_PREFIX = PREFIX + "celery:"
 

@@ -17,9 +17,10 @@ from gateway.contract.envelope import SigningKey
 from gateway.contract.overrides import Overrides
 from gateway.core.events import BoundsReceived, Configured, Event, OverridesReceived
 from gateway.core.vocabulary import OverrideKind
+from gateway.places import read_place
 from gateway.snapshots import Skew, Snapshots
 from gateway.state import Source, State
-from gateway.valkey import Link, read_place
+from gateway.valkey import Link
 from tests.fakes.published import (
     NOW,
     SIGNING,
