@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain_delay_s: NotNegative = 5.0
     debug: bool = False
     allow_private_backends: bool = True
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     access_log: Literal["stdout", "off"] = "stdout"
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
     buffer_budget_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
@@ -164,7 +164,7 @@ VARIABLES = (
         "1",
         "0 refuses backends at private and loopback addresses. Link-local ones are always refused.",
     ),
-    Variable("SLUICEGATE_LOG_LEVEL", "log_level", "INFO", "DEBUG, INFO, WARNING or ERROR."),
+    Variable("SLUICEGATE_LOG_LEVEL", "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL."),
     Variable(
         "SLUICEGATE_ACCESS_LOG", "access_log", "stdout", "`stdout` or `off`: one JSON line per request."
     ),
