@@ -18,20 +18,24 @@ from control.supervisor.state import StartRefused
 
 BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 CALM_S: Final = 30.0  # a child that ran this long starts again at the first back-off
-END_S: Final = 4.0  # of the 5 s in which everything must be gone; the rest is for killing
+END_S: Final = 3.5  # of the 5 s in which everything must be gone; the rest is for the store and for killing
 LOG_BYTES: Final = 10_000_000
 _PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """One process: its name, what it is in one line, its command, and how to tell that it is ready."""
+    """One process: its name, what it is in one line, its command, and how to tell that it is ready.
+
+    A store ends after everybody else, so that they can still give back what they hold.
+    """
 
     name: str
     what: str
     command: Sequence[str]
     is_ready: Callable[[], bool] | None = None
     end_s: float = END_S
+    is_store: bool = False
 
 
 @dataclass(slots=True)
@@ -127,18 +131,25 @@ class Children:
                 self.say(f"{child.spec.name} started again")
 
     def end(self) -> None:
-        """End all children, last started first, within END_S; then kill what is left, with its own children."""
+        """End all children, last started first and stores at the very end; kill what does not listen.
+
+        Takes END_S and what a store needs at most; nobody is left behind, not even a child of a child.
+        """
+        backwards = list(reversed(self.running))
+        for is_store in (False, True):
+            self._end([child for child in backwards if child.spec.is_store is is_store])
+
+    def _end(self, leaving: Sequence[Child]) -> None:
         now = time.monotonic()
-        for child in reversed(self.running):
+        for child in leaving:
             _signal_child(child, signal.SIGTERM)
-        for child in reversed(self.running):
+        for child in leaving:
             left = max(0.0, now + child.spec.end_s - time.monotonic())
             try:
                 child.process.wait(left)
             except subprocess.TimeoutExpired:
                 self.say(f"{child.spec.name} did not end by itself and is killed")
             _signal_group(child, signal.SIGKILL)
-        for child in self.running:
             child.process.wait()
 
     def _schedule(self, child: Child, now: float) -> None:

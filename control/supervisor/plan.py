@@ -77,6 +77,8 @@ def valkey_spec(binary: str, addresses: Addresses, state: Path) -> ChildSpec:
         "snapshots, bounds, quota leases and live frames, on a Unix socket",
         valkey.arguments(binary, path, state / "valkey"),
         lambda: valkey.answers(path),
+        end_s=1.0,
+        is_store=True,
     )
 
 
