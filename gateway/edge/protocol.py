@@ -116,9 +116,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, then look at what the parser found."""
         if self._deaf:
-            self._discarded += len(data)
-            if self._discarded > _DISCARD_LIMIT:
-                self.transport.abort()
+            self._discard(len(data))
             return
         try:
             self.parser.feed_data(data)
@@ -194,7 +192,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._answering is None:
             self._answer(cycle)
             return
-        self.flow.pause_reading()
+        # reading goes on: a caller that leaves while reading is paused is not noticed
         self.pipeline.appendleft((cycle, self.app))
         if len(self.pipeline) >= self.limits.pipelined:
             cycle.keep_alive = False  # it is the last one that is read
@@ -211,9 +209,12 @@ class EdgeProtocol(HttpToolsProtocol):
             self._found(framing.LARGE_BODY)
             return
         cycle.body += body
-        if len(cycle.body) > self.limits.high_water:
-            self.flow.pause_reading()
         cycle.message_event.set()
+        if len(cycle.body) > self.limits.high_water:
+            if cycle is self._answering:
+                self.flow.pause_reading()
+            else:
+                self._read_no_more()
 
     def on_message_complete(self) -> None:
         """The newest request has come whole."""
@@ -281,6 +282,23 @@ class EdgeProtocol(HttpToolsProtocol):
             self._linger()
         else:
             self._close()
+
+    def _read_no_more(self) -> None:
+        """Forget the newest of the waiting requests, and end after the answer to the one before it."""
+        self.pipeline.popleft()
+        self._deaf = True
+        last = self.pipeline[0][0] if self.pipeline else self._answering
+        if last is not None:
+            last.keep_alive = False
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded <= _DISCARD_LIMIT:
+            return
+        if self._answering is None:
+            self.transport.abort()
+        else:
+            self.flow.pause_reading()
 
     # refusals
 
