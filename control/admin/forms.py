@@ -7,7 +7,7 @@ from django import forms
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from control.models import Pool
+from control.models import Grant, Pool, QueuePolicy
 from control.services import records
 from gateway.core.policy import Problem
 
@@ -23,10 +23,20 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's form cl
         if not self.errors and self.has_changed():
             seen: set[tuple[str | None, str]] = set()
             for problem in records.rehearse(self.instance):
-                place = (_form_field(problem, self.fields), _sentence(problem))
+                field = _form_field(problem, self.fields) if _is_about(problem, self.instance) else None
+                place = (field, _sentence(problem))
                 if place not in seen:
                     seen.add(place)
                     self.add_error(*place)
+
+
+def _is_about(problem: Problem, row: models.Model) -> bool:
+    """Whether a problem lies in this very row; otherwise it is told above the form, with its full place."""
+    if isinstance(row, QueuePolicy):
+        return ".queue." in problem.field
+    match = _NAME.search(problem.field)
+    name = f"{row.tenant.name}/{row.pool.name}" if isinstance(row, Grant) else getattr(row, "name", "")
+    return match is not None and match[0] == f"[{name}]"
 
 
 def _form_field(problem: Problem, fields: dict[str, forms.Field]) -> str | None:
