@@ -101,9 +101,13 @@ class Breaker:
             case BreakerState.CLOSED:
                 return not self.not_ready or now >= self._next_spacing_at
             case BreakerState.HALF_OPEN:
-                return len(self._probes) < self._policy.half_open_probes and self._has_start(now)
+                return self.has_place(now)
             case BreakerState.OPEN | BreakerState.FORCED_OPEN:  # pragma: no branch  # the match is exhaustive
                 return False
+
+    def has_place(self, now: float) -> bool:
+        """Half-open: whether one more probe may go now. Reading it changes nothing."""
+        return len(self._probes) < self._policy.half_open_probes and self._has_start(now)
 
     def _has_start(self, now: float) -> bool:
         return now >= self._next_spacing_at or self._starts < self._policy.half_open_probes

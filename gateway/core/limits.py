@@ -81,7 +81,7 @@ class _MovingLimit:
 
 
 class VegasLimit(_MovingLimit):
-    """The source article's rule on TTFT, after TCP Vegas: alpha .1, beta .2.
+    """TCP Vegas carried over to LLM gateways, on TTFT, as published for them: alpha .1, beta .2.
 
         base   = min(base, ttft)                          the smallest ever seen
         sample = .8 sample + .2 ttft                      the first one as it is
@@ -89,7 +89,7 @@ class VegasLimit(_MovingLimit):
         delay < threshold:             limit + 1
         delay > threshold * (1 + beta): limit * .8
 
-    From `low`, as there. The minimum of TTFT is that of the shortest prompt ever, so on mixed prompts it sits near `low`:
+    From `low`, as published. The minimum of TTFT is that of the shortest prompt ever, so on mixed prompts it sits near `low`:
     17 % of the best achievable goodput in simulation. The guard `is_used` is ours.
     """
 

@@ -35,7 +35,7 @@ def feed(limit, *samples, is_used=True):
         ([0.2, 0.1, 0.1], [5, 4, 4]),  # a new base: .18 - .1 is congestion now
     ],
 )
-def test_vegas_is_the_article(samples, values):
+def test_vegas_moves_as_published(samples, values):
     assert feed(VegasLimit(4, 64), *samples) == values
 
 
