@@ -24,7 +24,9 @@ EDITABLE = (
 
 def write_rows(count):
     for number in range(count):
-        with audit.change(Actor(f"actor-{number % 3}", "admin"), "updated", reason=f"because {number}") as entry:
+        with audit.change(
+            Actor(f"actor-{number % 3}", "admin"), "updated", reason=f"because {number}"
+        ) as entry:
             entry.object_type, entry.object_id, entry.object_name = "tenant", str(number), f"t{number}"
             entry.note("weight", before=number, after=number + 1)
 
@@ -51,15 +53,16 @@ def test_an_untouched_log_is_whole(db):
 def test_each_of_a_thousand_random_edits_is_found(db):
     write_rows(40)
     originals = {row.seq: row for row in AuditEvent.objects.all()}
-    dice = random.Random(4711)
+    dice = random.Random(4711)  # noqa: S311  # which edits to try
     missed = []
     for _ in range(1000):
         seq, name = dice.randint(1, 40), dice.choice(EDITABLE)
         original = getattr(originals[seq], name)
-        sql(f"UPDATE control_auditevent SET {name} = %s WHERE seq = %s", _edited(original, name, dice), seq)
+        statement = f"UPDATE control_auditevent SET {name} = %s WHERE seq = %s"  # noqa: S608  # our own names
+        sql(statement, _edited(original, name, dice), seq)
         if audit.verify() is None:
             missed.append((seq, name))
-        sql(f"UPDATE control_auditevent SET {name} = %s WHERE seq = %s", original, seq)
+        sql(statement, original, seq)
     assert missed == []
     assert audit.verify() is None
 
@@ -139,7 +142,7 @@ def test_whatever_is_written_down_verifies_after_it_was_read_back(db, reason, na
 
 def test_a_change_that_fails_leaves_neither_itself_nor_a_row(db):
     before = audit.anchor()
-    with pytest.raises(RuntimeError, match="on the way"), audit.change(ALICE, "created") as entry:
+    with pytest.raises(RuntimeError, match="on the way"), audit.change(ALICE, "created") as entry:  # noqa: PT012  # the block is what is undone
         tenant = Tenant(name="acme")
         tenant.save()
         entry.about(tenant)
@@ -174,7 +177,7 @@ def test_writers_at_the_same_time_make_one_chain_without_gaps():
     def work():
         try:
             write_rows(5)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # told to the test's own thread
             problems.append(error)
         finally:
             connection.close()

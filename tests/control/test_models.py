@@ -4,11 +4,13 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from control import models
 from control.models import UnauditedWrite, writing
+from control.models.documents import is_messages, is_model_names, is_ranks
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -132,7 +134,7 @@ def test_every_way_of_writing_needs_an_audited_change(table):
         lambda: table.objects.all().delete(),
         lambda: table.objects.bulk_create([row]),
         lambda: table.objects.bulk_update([row], ["pk"]),
-        lambda: table.objects.create(),
+        table.objects.create,
         lambda: table.objects.get_or_create(pk=77),
     ):
         with pytest.raises(UnauditedWrite):
@@ -154,10 +156,17 @@ def test_the_licence_to_write_ends_with_its_block(installed):
         models.Tenant.objects.update(title="y")
 
 
-@pytest.mark.parametrize("table", [models.AuditEvent, models.PolicyRevision], ids=lambda table: table.__name__)
+@pytest.mark.parametrize(
+    "table", [models.AuditEvent, models.PolicyRevision], ids=lambda table: table.__name__
+)
 def test_append_only_rows_are_never_changed_not_even_in_an_audited_change(installed, table):
     row = table.objects.first()
-    for attempt in (row.save, row.delete, lambda: table.objects.update(pk=9), lambda: table.objects.all().delete()):
+    for attempt in (
+        row.save,
+        row.delete,
+        lambda: table.objects.update(pk=9),
+        lambda: table.objects.all().delete(),
+    ):
         with pytest.raises(UnauditedWrite), writing():
             attempt()
 
@@ -170,13 +179,15 @@ def test_append_only_rows_are_never_changed_not_even_in_an_audited_change(instal
     ],
 )
 def test_the_database_itself_refuses_to_change_what_is_append_only(installed, statement):
-    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+    with (
+        pytest.raises(DatabaseError, match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
         cursor.execute(statement)
 
 
 def test_names_are_fit_for_labels_and_keys():
-    from django.core.exceptions import ValidationError
-
     for bad in ("", "UPPER", "with space", "-dash-first", "x" * 64, "ünïcode", "a/b"):
         with pytest.raises(ValidationError) as refused:
             models.Tenant(name=bad).full_clean()
@@ -189,29 +200,21 @@ def test_names_are_fit_for_labels_and_keys():
     ids=["text", "none", "number", "empty", "spaces", "twice", "object", "long", "null"],
 )
 def test_model_names_are_a_list_of_different_words(value):
-    from django.core.exceptions import ValidationError
-
-    from control.models.documents import is_model_names
-
     with pytest.raises(ValidationError):
         is_model_names(value)
 
 
 @pytest.mark.parametrize("value", ["0", [0, 0], ["0"], [10], [True], [-1]], ids=str)
 def test_ranks_are_a_list_of_different_numbers(value):
-    from django.core.exceptions import ValidationError
-
-    from control.models.documents import is_ranks
-
     with pytest.raises(ValidationError):
         is_ranks(value)
 
 
-@pytest.mark.parametrize("value", [[], {"fr": "x"}, {"en": ""}, {"en": 1}, {"en": "x" * 1001}], ids=["list", "language", "empty", "number", "long"])
+@pytest.mark.parametrize(
+    "value",
+    [[], {"fr": "x"}, {"en": ""}, {"en": 1}, {"en": "x" * 1001}],
+    ids=["list", "language", "empty", "number", "long"],
+)
 def test_messages_are_text_by_language(value):
-    from django.core.exceptions import ValidationError
-
-    from control.models.documents import is_messages
-
     with pytest.raises(ValidationError):
         is_messages(value)

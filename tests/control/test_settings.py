@@ -19,8 +19,14 @@ GOOD = {
 
 def run(*words, state, **variables):
     environment = {"PATH": os.environ["PATH"], "SLUICEGATE_STATE_DIR": str(state), **GOOD, **variables}
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    return subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -40,7 +46,8 @@ WRONG = {
     "REDIS_URL": {"REDIS_URL": "http://x"},
     "SLUICEGATE_PUBLIC_URL": {"SLUICEGATE_PUBLIC_URL": "example.org"},
     "SLUICEGATE_DEBUG in public": {
-        "SLUICEGATE_DEBUG": "1", "SLUICEGATE_PUBLIC_URL": "http://gate.example.org"
+        "SLUICEGATE_DEBUG": "1",
+        "SLUICEGATE_PUBLIC_URL": "http://gate.example.org",
     },
 }
 

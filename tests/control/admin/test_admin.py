@@ -3,11 +3,25 @@
 import re
 
 import pytest
+from django.db import connection
+from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from control import selectors
 from control.admin.site import room
-from control.models import ApiKey, AuditEvent, Backend, Grant, Membership, Pool, QuotaRequest, Tenant, Tier
+from control.models import (
+    ApiKey,
+    AuditEvent,
+    Backend,
+    Grant,
+    Membership,
+    Override,
+    Pool,
+    QuotaRequest,
+    Tenant,
+    Tier,
+)
 from control.services import keys, overrides, quotas, records
 from gateway.contract import keyring
 from gateway.core.vocabulary import OverrideKind
@@ -33,8 +47,6 @@ def sign_in(client, username):
 
 
 def _request():
-    from django.test import RequestFactory
-
     return RequestFactory().post("/admin/login/")
 
 
@@ -212,7 +224,8 @@ def test_bulk_actions_leave_one_row_each(admin, audited):
     records.write(ALICE, Backend(name="b2", pool=Pool.objects.get(), url="http://127.0.0.1:9102"))
     rows = list(Backend.objects.all())
     for action, name, value in (
-        ("drain", "drained", True), ("take_back", "drained", False), ("disable", "enabled", False), ("enable", "enabled", True),
+        ("drain", "drained", True), ("take_back", "drained", False),
+        ("disable", "enabled", False), ("enable", "enabled", True),
     ):  # fmt: skip
         with audited(2):
             assert act(admin, "backend", action, *rows).status_code == 302
@@ -288,8 +301,6 @@ def test_an_override_is_released_by_an_action_by_an_operator(client, people, aud
             kind=OverrideKind.BREAKER, target="b1", value="open", reason="drill", lifetime_s=60
         ),
     )
-    from control.models import Override
-
     with audited(1):
         act(client, "override", "release", Override.objects.get())
     assert selectors.overrides_in_force() == ()
@@ -364,9 +375,6 @@ def test_every_table_is_listed_searched_and_opened_without_a_query_per_row(
 
 
 def test_lists_do_not_cost_more_with_more_rows(admin, django_assert_num_queries):
-    from django.db import connection
-    from django.test.utils import CaptureQueriesContext
-
     def cost(table):
         with CaptureQueriesContext(
             connection,
@@ -411,8 +419,6 @@ def test_a_viewer_releases_no_override(client, people, audited):
             kind=OverrideKind.BREAKER, target="b1", value="open", reason="drill", lifetime_s=60
         ),
     )
-    from control.models import Override
-
     with audited(0):
         act(client, "override", "release", Override.objects.get())
     assert len(selectors.overrides_in_force()) == 1
@@ -447,8 +453,6 @@ def test_markup_in_names_is_text(admin):
 
 
 def test_a_forged_form_changes_nothing(people, audited):
-    from django.test import Client
-
     client = Client(enforce_csrf_checks=True)
     sign_in(client, "admin")
     with audited(0):

@@ -60,7 +60,7 @@ def test_what_only_the_whole_policy_shows_is_refused_as_well(installed, audited)
     batch.floor = 1.0
     agent = Tier.objects.get(rank=1)
     agent.floor = 1.0
-    with audited(0), pytest.raises(Invalid) as refused, records.together():
+    with audited(0), pytest.raises(Invalid) as refused, records.together():  # noqa: PT012  # the block is what is undone
         records.write(ALICE, batch)
         records.write(ALICE, agent)
     assert "floor" in str(refused.value)

@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from control.audit import Actor
-from control.models import ApiKey, AuditEvent
+from control.models import ApiKey, AuditEvent, writing
 from control.services import Conflict, Invalid, NotFound, keys
 from gateway.contract import keyring
 from tests.fakes.installation import ALICE
@@ -71,8 +71,6 @@ def test_an_overlap_that_is_over_is_forgotten_and_published(installed, audited):
     old, other = mint(), mint()
     keys.rotate_key(ALICE, old.public_id, overlap_s=1)
     keys.rotate_key(ALICE, other.public_id, overlap_s=3600)
-    from control.models import writing
-
     with writing():
         ApiKey.objects.filter(public_id=old.public_id).update(previous_expires_at=timezone.now())
     loop = Actor("tick", "loop")
