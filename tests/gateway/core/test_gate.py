@@ -832,7 +832,7 @@ def test_too_much_waiting_in_total_is_refused_at_once():
         assert (refusal.decision.value, refusal.decision.bound) == (11, 10)
 
 
-# -- breakers
+# -- breakers of a backend
 
 
 def breaker_policy(*seats: int, **fields) -> GatePolicy:
