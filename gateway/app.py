@@ -96,24 +96,18 @@ class App:
             return
         path = scope["path"]
         endpoint = ENDPOINTS.get(path)
-        is_known = endpoint is not None or path == MODELS_PATH
         record = Exchange(
             at=self.clocks.wall(),
             request_id=self.new_id(),
             gateway=self.settings.gateway_id,
             method=scope["method"],
-            path=path if is_known else _OTHER_PATH,
+            path=path if endpoint is not None or path == MODELS_PATH else _OTHER_PATH,
         )
-        reply = Reply(send, record, partial(self._common_headers, record))
         began_at = self.clocks.monotonic()
         try:
-            if endpoint is not None:
-                await self._proxied(scope, receive, reply, record, endpoint)
-            else:
-                await self._listed(scope, reply, record)
-        except CallerError as error:
-            wording = Wording(record.request_id, is_anthropic=endpoint is not None and endpoint.is_anthropic)
-            await reply.whole(of_caller_error(error, wording))
+            await self._answer(
+                scope, receive, Reply(send, record, partial(self._common_headers, record)), record
+            )
         except CallerLeftError:
             record.status = CLIENT_CLOSED_STATUS
         except asyncio.CancelledError:
@@ -124,6 +118,17 @@ class App:
                 record.status = record.status or CRASH_STATUS
                 record.total_s = self.clocks.monotonic() - began_at
                 self.tally.ended(record)
+
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply, record: Exchange) -> None:
+        endpoint = ENDPOINTS.get(scope["path"])
+        try:
+            if endpoint is not None:
+                await self._proxied(scope, receive, reply, record, endpoint)
+            else:
+                await self._listed(scope, reply, record)
+        except CallerError as error:
+            wording = Wording(record.request_id, is_anthropic=endpoint is not None and endpoint.is_anthropic)
+            await reply.whole(of_caller_error(error, wording))
 
     def _common_headers(self, record: Exchange) -> Headers:
         """What every answer tells: its id, how near this caller's tier is to shedding, what is left of its quotas."""

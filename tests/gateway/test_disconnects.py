@@ -69,22 +69,25 @@ async def test_a_caller_that_leaves_before_the_headers_frees_its_seat(stream: bo
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_stream_that_is_left_frees_its_seat(how: str):
     """A01 Mid-stream abort keeps the slot."""
-    async with FakeBackend(Sse(200, gap_s=0.02)) as backend:
-        async with running(quota_world(backend, pool=a_pool(limit=1))) as gateway:
-            before = tasks()
-            for _ in range(20):
-                conversation = await gateway.caller().open(chat(stream=True))
-                await conversation.head()
-                for _ in range(4):  # the role, then three tokens
-                    await conversation.piece()
-                await getattr(conversation, how)()
-                await backend.until(lambda: backend.in_flight == 0, 1.0)
-            await assert_nothing_is_left(gateway, backend, before)
-            assert backend.max_in_flight == 1
-            assert {e.outcome for e in gateway.told} == {"abandoned"}
-            assert all(2 <= e.output_tokens <= 10 for e in gateway.told)
-            backend.default = Sse(2)
-            assert (await gateway.caller().send(chat(stream=True))).text == "t0 t1 "
+    endless = Sse(200, gap_s=0.02)
+    async with (
+        FakeBackend(endless) as backend,
+        running(quota_world(backend, pool=a_pool(limit=1))) as gateway,
+    ):
+        before = tasks()
+        for _ in range(20):
+            conversation = await gateway.caller().open(chat(stream=True))
+            await conversation.head()
+            for _ in range(4):  # the role, then three tokens
+                await conversation.piece()
+            await getattr(conversation, how)()
+            await backend.until(lambda: backend.in_flight == 0, 1.0)
+        await assert_nothing_is_left(gateway, backend, before)
+        assert backend.max_in_flight == 1
+        assert {e.outcome for e in gateway.told} == {"abandoned"}
+        assert all(2 <= e.output_tokens <= 10 for e in gateway.told)
+        backend.default = Sse(2)
+        assert (await gateway.caller().send(chat(stream=True))).text == "t0 t1 "
 
 
 async def test_a_waiter_who_left_is_never_dispatched():
