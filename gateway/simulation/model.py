@@ -117,8 +117,9 @@ class Engine:
         if limit is not None and len(self.waiting) >= limit:
             self.counters.rejected += 1
             return False
-        prompt = min(prompt_tokens, self.spec.context_tokens - 1)
-        output = min(output_tokens, self.spec.context_tokens - prompt)
+        context = min(self.spec.context_tokens, self.spec.kv_tokens or self.spec.context_tokens)
+        prompt = min(prompt_tokens, context - 1)
+        output = min(output_tokens, context - prompt)
         sequence = Sequence(key, prompt, output, priority)
         self._by_key[key] = sequence
         place = len(self.waiting)
