@@ -25,7 +25,9 @@ def test_a_task_is_never_delivered_again_while_it_may_still_run():
 
 def test_a_task_travels_under_our_prefix_in_its_own_queue(valkey):
     broker = f"redis+socket://{valkey.socket}?virtual_host=0"
-    with app.connection_for_write(url=broker, transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS) as connection:
+    with app.connection_for_write(
+        url=broker, transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS
+    ) as connection:
         app.send_task("control.tasks.tick", connection=connection, expires=1)
         app.send_task("control.tasks.something_long", connection=connection, queue=Queue("work"))
         with valkey.client() as client:

@@ -24,7 +24,8 @@ def test_a_socket_directory_is_a_host():
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://root:hunter2@h/db", "postgresql://h", "sqlite:///", "nonsense", "postgresql://h:99999/db"]
+    "url",
+    ["mysql://root:hunter2@h/db", "postgresql://h", "sqlite:///", "nonsense", "postgresql://h:99999/db"],
 )
 def test_a_wrong_database_url_is_refused_by_name_and_without_its_password(url):
     with pytest.raises(ImproperlyConfigured, match="DATABASE_URL") as refused:
