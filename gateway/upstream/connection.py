@@ -16,8 +16,10 @@ import httptools
 from gateway.upstream.errors import ConnectError, MidstreamDeath, ProtocolError, UpstreamError
 
 #: More unread body than this pauses the backend; together with one read this bounds what a stalled caller costs.
-HIGH_WATER = 64 * 1024
-_READ_SIZE = 64 * 1024
+HIGH_WATER = 16 * 1024
+_READ_SIZE = 16 * 1024
+#: Unread bytes in the kernel (SO_RCVBUF).
+RECEIVE_BUFFER = 128 * 1024
 #: Bytes without any body between them.
 OVERHEAD_LIMIT = 64 * 1024
 HEADER_COUNT_LIMIT = 200
@@ -133,6 +135,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; a connection that was given up while connecting closes here."""
         self.transport = transport  # type: ignore[assignment]  # create_connection makes full transports
+        raw = transport.get_extra_info("socket")
+        # else the kernel would take megabytes from a fast backend for a caller that does not read
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         if self._poisoned:
             transport.abort()  # type: ignore[attr-defined]
 

@@ -423,6 +423,7 @@ class _Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family != socket.AF_UNIX:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # writes block soon
         self.backend.connections += 1
         self.number = self.backend.connections
         self.backend.open_connections += 1
