@@ -225,7 +225,7 @@ class Link:
         self.faults += 1
         if self.is_up or self.faults == 1:
             log.warning("%s: Valkey does not answer (%s)", self._name, fault)
-        if self.is_up:
+        if self.is_up or self.faults == 1:
             self.is_up = False
             self._tell()
 

@@ -34,7 +34,8 @@ class Request:
     least: float
     owed: float
     held: float
-    elapsed_s: float  # since the last exchange on the monotonic clock; -1: there was none
+    asked_at: float  # monotonic
+    elapsed_s: float  # since the last exchange began, on the monotonic clock; -1: there was none
     hint: float  # what must be left in the bucket if Valkey has forgotten it; -1: not known
 
 
@@ -47,11 +48,13 @@ class Lease:
 
     __slots__ = (
         "_accrued_at",
+        "_asked_at",
         "_asked_for",
         "_exchanged_at",
         "_used_at",
         "held",
         "is_alone",
+        "is_asking",
         "owed",
         "shared",
         "unit",
@@ -64,6 +67,8 @@ class Lease:
         self.held = 0.0
         self.owed = 0.0
         self.is_alone = False
+        self.is_asking = False  # an exchange is under way
+        self._asked_at: float | None = None  # when the last exchange that was answered had begun
         self._asked_for = unit  # the largest recent ask
         self._used_at = float("-inf")
         self._accrued_at = now
@@ -88,9 +93,9 @@ class Lease:
             self._accrue(amount, now, gateways)
         if amount <= self.held + _DUST:
             return Verdict.HAS
-        if self.is_alone or not self.shared.fits(amount):
+        if not self.shared.fits(amount) or (self.is_alone and not self.is_asking):
             return Verdict.SHORT
-        if self._is_fresh(now) and amount > self.held + self.shared.level(now) + _DUST:
+        if not self.is_alone and self._is_fresh(now) and amount > self.held + self.shared.level(now) + _DUST:
             return Verdict.SHORT
         return Verdict.ASK
 
@@ -122,6 +127,7 @@ class Lease:
 
     def go_alone(self, now: float, gateways: int) -> None:
         """Valkey is away: from now on live on what is held and a share of the rest."""
+        self.is_asking = False
         if self.is_alone:
             return
         part = max(0.0, self.shared.level(now)) / gateways
@@ -152,13 +158,17 @@ class Lease:
             least=max(0.0, useful - max(0.0, self.held)),
             owed=self.owed,
             held=self.held,
-            elapsed_s=-1.0 if self._exchanged_at is None else now - self._exchanged_at,
+            asked_at=now,
+            elapsed_s=-1.0 if self._asked_at is None else now - self._asked_at,
             hint=-1.0 if self._exchanged_at is None else self.shared.level(now),
         )
         self.held += min(0.0, want)  # what is being given back can't be taken meanwhile
+        self.is_asking = True
         return request
 
     def _want(self, now: float, pending: float) -> float:
+        if self.is_alone and not pending:
+            return 0.0  # first tell what was granted alone; should the answer be lost, nothing else is
         if pending:
             return max(0.0, max(self._target, pending) - self.held)
         if now - self._used_at > IDLE_S:
@@ -175,8 +185,8 @@ class Lease:
         """Valkey has answered: `taken` more is held (or less, where it was given back), `level` is left there."""
         self.held += max(0.0, taken)
         self.owed = max(0.0, self.owed - request.owed)
-        self.is_alone = False
-        self._exchanged_at = now
+        self.is_alone = self.is_asking = False
+        self._asked_at, self._exchanged_at = request.asked_at, now
         bucket = self.shared
         self.shared = Bucket(bucket.rate_per_s, bucket.burst, now, level=level)
 
@@ -189,7 +199,17 @@ class Lease:
 class Seats:
     """This gateway's part of a tenant's concurrency limit."""
 
-    __slots__ = ("_exchanged_at", "_freed_at", "allotted", "free", "in_use", "is_alone", "limit", "others")
+    __slots__ = (
+        "_exchanged_at",
+        "_freed_at",
+        "allotted",
+        "free",
+        "in_use",
+        "is_alone",
+        "is_asking",
+        "limit",
+        "others",
+    )
 
     def __init__(self, limit: int) -> None:
         """Nothing is allotted and nothing in use."""
@@ -199,6 +219,7 @@ class Seats:
         self.free = limit  # nobody's, as last told
         self.others = 0  # allotted to other gateways, as last told
         self.is_alone = False
+        self.is_asking = False  # an exchange is under way
         self._exchanged_at: float | None = None
         self._freed_at = float("-inf")
 
@@ -207,6 +228,8 @@ class Seats:
 
     def verdict(self, now: float, gateways: int) -> Verdict:
         """Whether one more can begin now."""
+        if self.is_alone and self.is_asking:
+            return Verdict.ASK  # what is in use has been told: it may not grow before the answer
         if self.is_alone:
             return Verdict.HAS if self.in_use < self._share(now, gateways) else Verdict.SHORT
         if self.in_use < self.allotted:
@@ -232,6 +255,7 @@ class Seats:
     def go_alone(self) -> None:
         """Valkey is away."""
         self.is_alone = True
+        self.is_asking = False
 
     def request(self, now: float, pending: int) -> int | None:
         """How many seats in all to ask for; None: nothing to tell. A spare seat is kept while there is traffic."""
@@ -242,6 +266,7 @@ class Seats:
         if not is_news and not (is_due and self.allotted):
             return None
         self.allotted = min(self.allotted, wanted)  # what is being given back can't be taken meanwhile
+        self.is_asking = True
         return wanted
 
     def exchanged(self, allotted: int, others: int, now: float) -> None:
@@ -249,7 +274,7 @@ class Seats:
         self.allotted = allotted
         self.others = others
         self.free = self.limit - others - allotted
-        self.is_alone = False
+        self.is_alone = self.is_asking = False
         self._exchanged_at = now
 
 
@@ -290,8 +315,8 @@ class Month:
 
     @property
     def known_elsewhere(self) -> int:
-        """What is known without that which was used here and not yet told."""
-        return self.quota.used - (self.used_here - self.sent)
+        """What is known to have been used by others than this process."""
+        return max(0, self.quota.used - self.used_here)
 
     def exchanged(self, sent: int, total: int, now: float) -> None:
         """Valkey has answered: `total` is everybody's use, ours up to `sent` included."""

@@ -10,7 +10,8 @@ from gateway.quotas.accounts import Account, No, Standing
 from gateway.quotas.leases import Verdict
 from gateway.state import Applied, State
 
-PATIENCE_S = 0.05  # the longest that any request waits for a lease
+PATIENCE_S = 0.045  # with the grace, the longest that any request waits for a lease: 50 ms
+GRACE_S = 0.005
 
 Answer = QuotaGranted | QuotaDenied
 
@@ -32,7 +33,7 @@ class Quotas:
     decisions: dict[tuple[str, str], int] = field(default_factory=dict)
     dirty: set[tuple[str, str]] = field(default_factory=set)
     on_dirty: Callable[[bool], None] = field(default=lambda _is_urgent: None)
-    is_alone: bool = True  # until Valkey has answered once
+    is_alone: bool = False  # Valkey does not answer
     _held: dict[str, tuple[Account, int]] = field(default_factory=dict)  # account and LLM tokens, by ticket
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
@@ -61,7 +62,7 @@ class Quotas:
         decision = account.decide(tokens, self.clocks.monotonic(), self.state.gateways)
         if decision is Verdict.ASK:
             account.pending[ticket] = tokens
-            self._timers[ticket] = self.loop.call_later(self.patience_s, self._too_late)
+            self._timers[ticket] = self.loop.call_later(self.patience_s, self._almost_too_late, ticket)
             self.touch(account)
             return None
         return self._decided(account, ticket, tokens, decision, "alone" if self.is_alone else "memory")
@@ -133,6 +134,10 @@ class Quotas:
         for ticket, tokens in list(account.pending.items()):
             decision = account.decide(tokens, self.clocks.monotonic(), self.state.gateways)
             self._tell(account, ticket, Verdict.HAS if decision is Verdict.ASK else decision, how)
+
+    def _almost_too_late(self, ticket: str) -> None:
+        """Where this process was late itself, the answer lies in the socket: let it be read first."""
+        self._timers[ticket] = self.loop.call_later(GRACE_S, self._too_late)
 
     def _too_late(self) -> None:
         """The oldest waiting ticket has waited long enough, so Valkey is too slow to be asked."""

@@ -75,22 +75,28 @@ redis.call('PEXPIRE', KEYS[1], KEPT * 1000)
 return {allotted, others}
 """
 
-# ARGV: who (gateway and boot), month, base (known without what is told now), sum that `who` has used, of which told.
-# What was told is remembered per process, so that a lost answer counts nothing twice; `base` restores a lost key.
+# ARGV: who (gateway and boot), month, what is known to have been used by the others, what `who` has used in all.
+# Every process has its own sum, so that an answer that was lost counts nothing twice; `floor` is what was used by
+# whoever has no field here, and restores a lost key from what the gateways and the snapshot know.
 _MONTH = """
-local base, cumulative, told = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local month = redis.call('HGET', KEYS[1], 'month')
-if month and month > ARGV[2] then return {base + cumulative - told, cumulative} end
-if month ~= ARGV[2] then
-  redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[1], 'month', ARGV[2])
+local rest, own = tonumber(ARGV[3]), tonumber(ARGV[4])
+local all = redis.call('HGETALL', KEYS[1])
+local month, floor, others, mine = ARGV[2], 0, 0, 'g:' .. ARGV[1]
+for i = 1, #all, 2 do
+  local name, value = all[i], all[i + 1]
+  if name == 'month' then month = value
+  elseif name == 'floor' then floor = tonumber(value)
+  elseif name ~= mine then others = others + tonumber(value) end
 end
-local known = tonumber(redis.call('HGET', KEYS[1], 'g:' .. ARGV[1]) or told)
-local total = math.max(tonumber(redis.call('HGET', KEYS[1], 'total') or 0), base + math.max(0, known - told))
-total = total + math.max(0, cumulative - known)
-redis.call('HSET', KEYS[1], 'total', string.format('%.0f', total), 'g:' .. ARGV[1], string.format('%.0f', cumulative))
+if month > ARGV[2] then return {string.format('%.0f', rest + own), string.format('%.0f', own)} end
+if month < ARGV[2] then
+  redis.call('DEL', KEYS[1])
+  floor, others = 0, 0
+end
+floor = math.max(floor, rest - others)
+redis.call('HSET', KEYS[1], 'month', ARGV[2], 'floor', string.format('%.0f', floor), mine, string.format('%.0f', own))
 redis.call('EXPIRE', KEYS[1], 40 * 86400)
-return {string.format('%.0f', total), cumulative}
+return {string.format('%.0f', floor + others + own), string.format('%.0f', own)}
 """
 
 

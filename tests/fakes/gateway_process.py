@@ -49,6 +49,7 @@ class GatewayProcess:
     def start(self, *arguments: str) -> None:
         """Start it and wait for its line."""
         began = time.monotonic()
+        self.lines = Queue()
         self.process = subprocess.Popen(  # noqa: S603  # our own program
             [sys.executable, "-m", "gateway", *arguments],
             env=self.environment,

@@ -323,7 +323,7 @@ async def test_what_was_published_before_is_read_on_subscription(valkey, tmp_pat
     publish(valkey, 3)
     async with live(tmp_path, valkey) as receiver:
         await receiver.until_revision(3)
-        assert receiver.link.is_up
+        await receiver.until_link(up=True)
 
 
 async def test_a_push_is_applied_within_250_ms(valkey, tmp_path):
