@@ -26,7 +26,8 @@ def refused_address(text: str, *, allow_private: bool) -> str | None:
     address = _plain(ip_address(text.partition("%")[0]))
     if address in _METADATA or address.is_link_local:
         return "link-local and metadata addresses are never allowed"
-    if address.is_multicast or address.is_unspecified or (address.is_reserved and not address.is_private):
+    is_reserved = address.is_reserved and (address.version == 4 or not address.is_private)  # IPv4
+    if address.is_multicast or address.is_unspecified or is_reserved:
         return "multicast, unspecified and reserved addresses are never allowed"
     if not allow_private and not address.is_global:
         return "private addresses are not allowed by the settings"

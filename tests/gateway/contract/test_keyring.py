@@ -66,3 +66,8 @@ def test_a_key_matches_any_of_its_digests_and_no_other():
 def test_a_wrong_part_is_named(env: str, randomness: bytes, prefix: str, field: str):
     with pytest.raises(ValueError, match=field):
         keyring.mint(env, randomness, prefix=prefix)
+
+
+def test_a_public_id_of_another_form_is_refused():
+    with pytest.raises(ValueError, match="public_id"):
+        keyring.mint("live", RANDOMNESS, public_id="short")
