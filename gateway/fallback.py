@@ -19,6 +19,12 @@ _encode = msgspec.json.Encoder().encode
 _DONE = b"data: [DONE]\n\n"
 _USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 _TOKENS = {"input_tokens": 0, "output_tokens": 0}
+_RESPONSE_USAGE = {
+    **_TOKENS,
+    "total_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
 
 Json = dict[str, object]
 
@@ -93,7 +99,7 @@ def _response(ask: Ask, text: str, record: Exchange) -> bytes:
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": {**_TOKENS, "total_tokens": 0},
+        "usage": _RESPONSE_USAGE,
     }
     if not ask.stream:
         return _encode(whole)

@@ -102,8 +102,18 @@ def _without_index(parts: Any) -> Any:  # noqa: ANN401  # any JSON value
     """Tool calls in order of their index, which only chunks have."""
     if not isinstance(parts, list):
         return parts
-    ordered = sorted(parts, key=lambda p: p.get("index", 0) if isinstance(p, dict) else 0)
+    ordered = sorted(parts, key=_place)
     return [{k: v for k, v in p.items() if k != "index"} if isinstance(p, dict) else p for p in ordered]
+
+
+def _text(block: Json, name: str) -> str:
+    value = block.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _place(part: Any) -> int:  # noqa: ANN401  # any JSON value
+    index = part.get("index") if isinstance(part, dict) else None
+    return index if isinstance(index, int) else 0
 
 
 class _Choices:
@@ -136,6 +146,8 @@ class _Choices:
 
     def _take_choice(self, choice: Json) -> None:
         index = choice.get("index", 0)
+        if not isinstance(index, int):
+            raise NoAnswerError("a choice has no index")
         known = self._choices.get(index)
         if known is None:
             known = self._choices[index] = {"index": index, "finish_reason": None}
@@ -151,7 +163,7 @@ class _Choices:
     @staticmethod
     def _take_member(known: Json, name: str, value: Any) -> None:  # noqa: ANN401  # any JSON value
         if name == "text":
-            known[name] = known.get(name, "") + (value or "")
+            known[name] = known.get(name, "") + (value if isinstance(value, str) else "")
         elif name == "logprobs" and isinstance(value, dict) and isinstance(known.get(name), dict):
             _merge(known[name], value)
         elif value is not None or name not in known:
@@ -229,13 +241,13 @@ class _Message:
         block = self._blocks.setdefault(index, {"type": "text", "text": ""})
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                block["text"] = block.get("text", "") + text
+                block["text"] = _text(block, "text") + text
             case {"type": "input_json_delta", "partial_json": str(text)}:
                 self._inputs[index] = self._inputs.get(index, "") + text
             case {"type": "thinking_delta", "thinking": str(text)}:
-                block["thinking"] = block.get("thinking", "") + text
+                block["thinking"] = _text(block, "thinking") + text
             case {"type": "signature_delta", "signature": str(text)}:
-                block["signature"] = block.get("signature", "") + text
+                block["signature"] = _text(block, "signature") + text
             case {"type": "citations_delta", "citation": citation}:
                 block["citations"] = [*(block.get("citations") or []), citation]
             case _:

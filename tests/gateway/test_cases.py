@@ -540,10 +540,8 @@ async def test_no_secret_is_in_any_answer_header_or_record(caplog: pytest.LogCap
         expired, unknown = key_of("t1").key, keyring.mint("test", bytes(48)).key
         secrets = [expired, unknown, "no-prefix-secret-9876543210", key_of("t0").key, credential]
         answers = [await Caller(gateway.port, key).send() for key in secrets[:3]]
-        assert {a.status for a in answers} == {401}
-        assert {a.header("www-authenticate") for a in answers} == {"Bearer"}
         answers.append(await Caller(gateway.port, "").send(path=f"/v1/chat/completions?api_key={secrets[3]}"))
-        assert answers[-1].status == 401
+        assert [(a.status, a.header("www-authenticate")) for a in answers] == [(401, "Bearer")] * 4
         told = json.dumps({"error": {"message": f"Incorrect API key provided: {credential}"}}).encode()
         backend.then(Status(401, body=told), Status(403, body=told), Status(500, body=told))
         answers += [await gateway.caller().send() for _ in range(3)]

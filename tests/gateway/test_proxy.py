@@ -56,8 +56,16 @@ async def test_completions_are_streamed_and_joined():
             {"id": "c1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
         )
 
-    usage = event({"id": "c1", "object": "text_completion", "created": 1, "model": "m", "choices": [],
-                   "usage": {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}})  # fmt: skip
+    usage = event(
+        {
+            "id": "c1",
+            "object": "text_completion",
+            "created": 1,
+            "model": "m",
+            "choices": [],
+            "usage": {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4},
+        }
+    )
     script = stream_of(piece("one "), piece("two"), piece("", "stop"), usage, b"data: [DONE]\n\n")
     async with FakeBackend(script) as backend, running(a_world(backend)) as gateway:
         body = {"model": "m", "prompt": "count", "max_tokens": 4}
@@ -83,7 +91,7 @@ async def test_completions_are_streamed_and_joined():
         ("/tokenize", {"model": "m", "prompt": "hello"}, {"tokens": [1, 2]}),
         ("/tokenize", {"content": "hello"}, {"tokens": [1, 2]}),
     ],
-)  # fmt: skip
+)
 async def test_endpoints_without_a_stream_are_passed_on_as_they_are(path: str, body: Any, answer: Any):
     async with FakeBackend(json_of(answer)) as backend, running(a_world(backend)) as gateway:
         got = await gateway.caller().send(body, path=path)
@@ -95,8 +103,13 @@ async def test_endpoints_without_a_stream_are_passed_on_as_they_are(path: str, b
         await gateway.rest()
 
 
-RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [{"type": "message"}],
-            "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}}  # fmt: skip
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "output": [{"type": "message"}],
+    "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+}
 
 
 async def test_responses_end_with_their_whole_object():
@@ -118,8 +131,16 @@ async def test_responses_end_with_their_whole_object():
 
 async def test_messages_are_joined_and_their_errors_have_anthropics_shape():
     events = named(
-        {"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "content": [],
-                                               "usage": {"input_tokens": 4, "output_tokens": 1}}},
+        {
+            "type": "message_start",
+            "message": {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "content": [],
+                "usage": {"input_tokens": 4, "output_tokens": 1},
+            },
+        },
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
         {"type": "ping"},
@@ -127,7 +148,7 @@ async def test_messages_are_joined_and_their_errors_have_anthropics_shape():
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
         {"type": "message_stop"},
-    )  # fmt: skip
+    )
     async with FakeBackend(stream_of(events)) as backend, running(a_world(backend)) as gateway:
         body = {
             "model": "m",
