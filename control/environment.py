@@ -17,6 +17,14 @@ UNSET = "not set"  # Django refuses to be loaded with an empty SECRET_KEY
 MIN_SECRET_CHARS = 16
 FAMILIAR = ("insecure", "changeme", "change-me", "secret", "default", "example", "password")
 BUSY_TIMEOUT_S = 5
+# A server that vanished without a word is noticed within some seconds, never waited for as long as TCP would.
+_POSTGRES_OPTIONS = {
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -109,7 +117,7 @@ def database(url: str) -> dict[str, Any]:
         "PORT": port or "",
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 3, **dict(parse_qsl(parts.query))},
+        "OPTIONS": {**_POSTGRES_OPTIONS, **dict(parse_qsl(parts.query))},
     }
 
 

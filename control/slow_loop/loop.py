@@ -8,14 +8,17 @@ from typing import Final
 
 import redis
 import structlog
-from django.db import DatabaseError
+from django.db import Error as DatabaseFault
+from django.db import close_old_connections
 
+from control.audit import Actor
 from control.frames.events import MAX_EVENTS, changes, newest
 from control.frames.histories import Histories
 from control.frames.merge import Sources, merge
 from control.observations import Observation, Scraper
 from control.publishing import republish_if_behind
 from control.publishing.deliver import signing_keys
+from control.services.keys import end_overlaps
 from control.slow_loop.intake import Intake
 from control.slow_loop.lease import Lease, Published
 from control.tuning import Tuner, Version
@@ -29,6 +32,8 @@ log = structlog.get_logger("control.slow_loop")
 
 SCRAPE_WAIT_S: Final = 0.4
 PERIOD_S: Final = 1.0
+DATABASE_PAUSE_S: Final = 3.0
+ACTOR: Final = Actor("slow loop", "loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class SlowLoop:
         self._memory = _Memory()
         self._reachable = True
         self._has_database = True
+        self._ask_database_at = 0.0
         self._is_closed = False
 
     def tick(self) -> Tick:
@@ -114,17 +120,26 @@ class SlowLoop:
         memory = self._memory
         if memory.ticked_at is not None and 0 <= began - memory.ticked_at < PERIOD_S / 2:
             return Tick("repeated", self._lease.epoch, memory.seq)
-        self._republish()
+        self._republish(began)
         snapshot = self._intake.snapshot
         if snapshot is None:
             return Tick("waiting", self._lease.epoch)
         return self._publish(snapshot, began)
 
-    def _republish(self) -> None:
-        """Send what Valkey lacks. Without the database the loop goes on from what Valkey has."""
+    def _republish(self, now: float) -> None:
+        """Send what Valkey lacks, and end rotations of keys that are over.
+
+        Without the database the loop goes on from what Valkey has, and asks again a few seconds later: a server that
+        is away may hold a connection attempt for its whole time-out, and ticks must not wait for that.
+        """
+        if now < self._ask_database_at:
+            return
         try:
+            end_overlaps(ACTOR)
             republish_if_behind(self._client)
-        except DatabaseError as fault:
+        except DatabaseFault as fault:
+            self._ask_database_at = now + DATABASE_PAUSE_S
+            close_old_connections()  # what is broken stays broken otherwise
             if self._has_database:
                 log.warning(
                     "the database is out of reach, going on from the last snapshot", why=type(fault).__name__

@@ -2,15 +2,20 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
+from django.utils import timezone
 
 from control import store
+from control.models import ApiKey, writing
+from control.services.keys import MintKey, mint_key, rotate_key
 from control.slow_loop import SlowLoop
+from control.slow_loop.loop import DATABASE_PAUSE_S
 from gateway.contract import codec, keys
 from gateway.contract.bounds import Bounds
 from gateway.contract.envelope import EnvelopeRefused, unseal
 from gateway.contract.frame import Frame
 from gateway.contract.overrides import Overrides
+from tests.fakes.installation import ALICE
 from tests.fakes.published import SIGNING, a_snapshot, an_override, sealed, sealed_bytes
 from tests.fakes.reports import a_gauge, a_report
 from tests.fakes.valkey import RealValkey, running_valkey
@@ -168,6 +173,7 @@ def test_a_silent_valkey_costs_a_tick_half_a_second_and_work_goes_on_when_it_is_
     assert only.tick().outcome == "published"
 
 
+@pytest.mark.django_db(transaction=True)  # as in the worker: no transaction around a tick
 def test_without_the_database_the_loop_goes_on_from_the_last_snapshot(
     valkey: RealValkey, lead: Lead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +182,37 @@ def test_without_the_database_the_loop_goes_on_from_the_last_snapshot(
 
     monkeypatch.setattr("control.slow_loop.loop.republish_if_behind", gone)
     assert lead("one", Clock()).tick().outcome == "published"
+
+
+@pytest.mark.django_db(transaction=True)  # as in the worker: no transaction around a tick
+def test_a_database_that_is_away_is_asked_again_only_every_few_seconds(
+    valkey: RealValkey, lead: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    clock = Clock()
+
+    def gone(_: object) -> None:
+        asked.append(clock.now)
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr("control.slow_loop.loop.republish_if_behind", gone)
+    only = lead("one", clock)
+    first = clock.now
+    for _ in range(7):
+        assert only.tick().outcome == "published"
+        clock.now += 1.0
+    assert asked == [first, first + DATABASE_PAUSE_S, first + 2 * DATABASE_PAUSE_S]
+
+
+def test_a_rotation_that_is_over_is_ended_by_the_loop(
+    valkey: RealValkey, lead: Lead, installed: None
+) -> None:
+    minted = mint_key(ALICE, MintKey(tenant="acme", name="ci"))
+    rotate_key(ALICE, minted.public_id, overlap_s=60)
+    with writing():
+        ApiKey.objects.update(previous_expires_at=timezone.now())
+    lead("one", Clock()).tick()
+    assert ApiKey.objects.get().previous_digest == ""
 
 
 def test_before_the_first_policy_there_is_nothing_to_publish(valkey: RealValkey, lead: Lead) -> None:
