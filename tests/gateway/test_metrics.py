@@ -5,51 +5,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core.gauges import BackendGauge, GateView, QueueGauge
-from gateway.core.vocabulary import BreakerState
 from gateway.metrics import MAX_TENANTS, METRICS, Metrics
 from gateway.state import Source, State, index
-from gateway.tally import Exchange, Tally
+from gateway.tally import Tally
+from tests.fakes.gauges import VIEW, a_served_tally, an_exchange
 from tests.fakes.published import a_snapshot
-
-VIEW = GateView(
-    queues=(
-        QueueGauge(
-            pool="chat", tier=1, waiting=3, oldest_wait_s=0.5, pressure=0.25, waiting_by_tenant=(("acme", 3),)
-        ),
-    ),
-    backends=(
-        BackendGauge(
-            backend="b1",
-            pool="chat",
-            limit=8.5,
-            reserved_seats=1,
-            in_flight=4,
-            in_flight_by_tier=(1, 3, 0),
-            in_flight_by_tenant=(("acme", 4),),
-            kv_tokens=100,
-            prefill_tokens=20,
-            prefill_ratio=0.1,
-            kv_use_ratio=None,
-            sequences_ratio=0.5,
-            binding=None,
-            slow=1.5,
-            tpot_s=0.02,
-            breaker=BreakerState.HALF_OPEN,
-            breaker_until=None,
-            failures=2,
-            successes=9,
-            demand_cost=1000.0,
-        ),
-    ),
-    tickets=7,
-    ledger_imbalance=0,
-    draining=False,
-)
-
-
-def an_exchange(**facts) -> Exchange:
-    return Exchange(at=1.0, request_id="r", pool="chat", tier=1, tenant=facts.pop("tenant", "acme"), **facts)
 
 
 def told(tally: Tally | None = None, state: State | None = None, **more) -> dict[str, dict[tuple, float]]:
@@ -60,19 +20,6 @@ def told(tally: Tally | None = None, state: State | None = None, **more) -> dict
         for sample in family.samples:
             samples.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return samples
-
-
-def a_served_tally() -> Tally:
-    tally = Tally()
-    exchange = an_exchange(
-        wait_s=0.02, ttft_s=0.2, tpot_s=0.01, prompt_tokens=10, output_tokens=5, is_retry=True
-    )
-    tally.arrived(exchange)
-    tally.dispatched(exchange)
-    tally.first_token(exchange)
-    exchange.outcome, exchange.status = "completed", 200
-    tally.ended(exchange)
-    return tally
 
 
 def test_the_documentation_lists_exactly_these_metrics():
