@@ -55,7 +55,6 @@ class Outcome:
     useless: float
     attempts: float
     jain: float  # of P1's tenants
-    calm_goodput: float  # of the 20 s before the window
     series: tuple[float, ...]  # goodput per second of the window
     reactions: tuple[float, ...] = ()
     false_alarms: float = 0.0
@@ -106,7 +105,6 @@ def _judge(case: Case, play: Play, record: Record) -> Outcome:
         useless=measures.useless_work(record, window),
         attempts=sum(request.attempts for request in record.requests) / max(1, len(record.requests)),
         jain=measures.jain(record, window, 1),
-        calm_goodput=measures.goodput(record, (window[0] - 20.0, window[0])),
         series=tuple(measures.goodput_per_second(record, window)),
         reactions=_reactions(case, play, record),
         false_alarms=measures.false_alarms(_first_window(record), window) if record.windows else 0.0,

@@ -13,6 +13,8 @@ RECOVERY_FROM = {
     "burst": 30,
 }  # seconds after the window's start at which the disturbance ends
 
+CALM_S = 20  # from the window's start until the disturbance
+
 
 class Book:
     """The outcomes of a set of cases."""
@@ -156,8 +158,9 @@ def recovery(book: Book, case: Case, seeds: Seeds) -> list[float]:
     """Seconds after the disturbance until goodput is back, on the mean of the seeds."""
     results = book.each(case, seeds)
     seconds = zip(*(result.series for result in results), strict=True)
-    series = [mean(values) for values in seconds][RECOVERY_FROM[case.play] :]
-    return [float(recovery_s(series, mean(result.calm_goodput for result in results)))]
+    series = [mean(values) for values in seconds]
+    calm = mean(series[:CALM_S])
+    return [float(recovery_s(series[RECOVERY_FROM[case.play] :], calm))]
 
 
 def refusals(book: Book, case: Case, seeds: Seeds) -> list[float]:

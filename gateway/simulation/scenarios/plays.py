@@ -93,7 +93,7 @@ def jump(profile: Profile) -> Play:
             Phase(80.0 * stretch, load, short),
         ),
         until_s=LONG_S * stretch,
-        window=(40.0 * stretch, LONG_S * stretch),
+        window=(WARM_UP_S * stretch, LONG_S * stretch),
         spells=((0.0, "short"), (40.0 * stretch, "long"), (80.0 * stretch, "short")),
     )
 
@@ -107,7 +107,7 @@ def slow_down(profile: Profile) -> Play:
         profile=profile,
         phases=(Phase(0.0, rates(profile, 1.2)),),
         until_s=until,
-        window=(40.0 * stretch, until),
+        window=(WARM_UP_S * stretch, until),
         spells=((0.0, "usual"), (40.0 * stretch, "one slow"), (60.0 * stretch, "usual")),
         faults=(EngineFault(40.0 * stretch, 0, 3.0), EngineFault(60.0 * stretch, 0)),
     )
@@ -122,7 +122,7 @@ def loss(profile: Profile) -> Play:
         profile=profile,
         phases=(Phase(0.0, rates(profile, 1.0)),),
         until_s=until,
-        window=(40.0 * stretch, until),
+        window=(WARM_UP_S * stretch, until),
         spells=((0.0, "usual"), (40.0 * stretch, "one lost"), (70.0 * stretch, "usual")),
         faults=(EngineFault(40.0 * stretch, 0, is_lost=True), EngineFault(70.0 * stretch, 0)),
     )
@@ -138,7 +138,7 @@ def burst(profile: Profile) -> Play:
         profile=profile,
         phases=(Phase(0.0, calm), Phase(40.0 * stretch, wild), Phase(70.0 * stretch, calm)),
         until_s=until,
-        window=(40.0 * stretch, until),
+        window=(WARM_UP_S * stretch, until),
         spells=((0.0, "usual"),),
     )
 

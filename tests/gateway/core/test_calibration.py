@@ -55,8 +55,17 @@ def test_kappa_follows_the_ratio_of_the_averages_and_is_clamped() -> None:
     for _ in range(200):
         known = calibrate(known, sample(kv_ratio=0.6))
     assert known.kappa == pytest.approx(1.2, rel=1e-3)
-    assert calibrate(KNOWN, sample(kv_ratio=1.0, counted_tokens=201.0)).kappa == 3.0
-    assert calibrate(KNOWN, sample(kv_ratio=0.0001)).kappa == 0.3
+    for _ in range(200):
+        known = calibrate(known, sample(kv_ratio=1.0, counted_tokens=201.0))
+    assert known.kappa == 3.0
+    for _ in range(200):
+        known = calibrate(known, sample(kv_ratio=0.0001))
+    assert known.kappa == 0.3
+
+
+def test_kappa_begins_as_if_it_were_right_and_moves_by_a_twentieth() -> None:
+    empty_as_late_gauges_tell_of_a_cold_start = sample(kv_ratio=0.0, counted_tokens=500.0)
+    assert calibrate(KNOWN, empty_as_late_gauges_tell_of_a_cold_start).kappa == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(
