@@ -111,9 +111,15 @@ class Hub:
         self._wake.set()
         self._wake = asyncio.Event()
 
+    def _is_wanted(self) -> bool:
+        """Go on reading. Python 3.11's `wait_for`, inside the client, may swallow a cancellation: it is asked for here."""
+        task = asyncio.current_task()
+        is_cancelled = task is not None and task.cancelling() > 0
+        return not self.is_closing and not is_cancelled and time.monotonic() - self._used_at < IDLE_STOP_S
+
     async def _run(self) -> None:
         wait_s, faults = RETRY_FIRST_S, 0
-        while not self.is_closing and time.monotonic() - self._used_at < IDLE_STOP_S:
+        while self._is_wanted():
             client = connect(self._url)
             try:
                 await self._fill(client)
@@ -138,7 +144,7 @@ class Hub:
 
     async def _follow(self, client: Redis) -> None:
         """Frame after frame, until closed, idle or a fault."""
-        while not self.is_closing and time.monotonic() - self._used_at < IDLE_STOP_S:
+        while self._is_wanted():
             answer: Any = await client.xread({keys.FRAMES: self._last_id}, count=CHUNK, block=BLOCK_MS)
             for _stream, entries in answer or ():
                 self._take(entries)

@@ -88,6 +88,16 @@ async def test_an_added_field_of_a_newer_loop_is_ignored(hub, client):
     assert hub.recent is not None
 
 
+async def test_a_cancelled_reader_ends_at_once_wherever_it_is(server, client):
+    for pause_s in (0.0, 0.001, 0.01, 0.05):
+        hub = Hub(server.url)
+        await hub.ready()
+        await asyncio.sleep(pause_s)
+        hub._task.cancel()
+        await asyncio.wait([hub._task], timeout=1.0)
+        assert hub._task.done()
+
+
 async def test_without_any_frame_it_is_ready_and_empty(hub):
     await hub.ready()
     assert hub.recent is None
