@@ -121,7 +121,7 @@ def test_a_caller_that_leaves_frees_the_engines_slot_and_its_seat_once(
     stream.close()
     until(lambda: busy_slots(engine) == 0, 5.0, "the slot's release")
     assert time.monotonic() - left_at < 0.5
-    until(lambda: system.metric("sluicegate_in_flight_requests") == 0, 5.0, "the seat's release")
+    until(lambda: system.metric("sluicegate_in_flight_tickets") == 0, 5.0, "the seat's release")
     assert system.metric("sluicegate_ledger_imbalance") == 0
 
 

@@ -15,7 +15,7 @@ from tests.fakes.system import System
 
 pytestmark = [pytest.mark.e2e, pytest.mark.loop]
 
-OVERLOAD_S, CONTROL_S = 30.0, 15.0
+OVERLOAD_S, CONTROL_S = 30.0, 25.0
 WATCH_S = 1.6  # llama.cpp must not be asked for its metrics more often than every 1.5 s
 
 

@@ -160,4 +160,5 @@ class System:
         page = httpx2.get(f"{self.ops_url}/metrics", timeout=5).text
         marks = [f'{key}="{value}"' for key, value in labels.items()]
         rows = [line for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        assert rows, f"the gateway has no metric {name}"
         return sum(float(row.rsplit(" ", 1)[1]) for row in rows if all(mark in row for mark in marks))
