@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from gateway.auth import Caller, authenticate
 from gateway.clocks import Clocks
@@ -314,8 +315,7 @@ class App:
         await reply.whole(Answer(answer.status, [*answer.headers, close], answer.body))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What is known of a request before its body is understood."""
 
     applied: Applied

@@ -6,7 +6,8 @@ answer reveals neither whether a key exists nor why it is not accepted; the reas
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.contract import keyring
 from gateway.contract.snapshot import KeySpec, TenantSpec
@@ -21,8 +22,7 @@ _MISSING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """A recognised caller."""
 
     tenant: TenantSpec

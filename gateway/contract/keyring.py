@@ -16,6 +16,7 @@ from typing import NamedTuple
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 RANDOM_BYTES = 48  # 384 bits for 55 digits of base 62 (327.5 bits): the remainder's bias is below 2^-56
 MAX_LENGTH = 78  # sga_ + 8 + _ + 12 + _ + 49
+_PAIRS = tuple(one + other for one in ALPHABET for other in ALPHABET)  # base 3844: a checksum per request
 _ID_DIGITS = 12
 _SECRET_DIGITS = 43
 _CHECK_DIGITS = 6
@@ -41,7 +42,9 @@ def _base62(number: int, digits: int) -> str:
 
 
 def _checksum(text: str) -> str:
-    return _base62(zlib.crc32(text.encode()), _CHECK_DIGITS)
+    high, low = divmod(zlib.crc32(text.encode()), 3844)
+    high, middle = divmod(high, 3844)
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
 
 
 def mint(env: str, randomness: bytes, *, prefix: str = "sg", public_id: str | None = None) -> MintedKey:

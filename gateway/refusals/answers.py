@@ -8,9 +8,9 @@ than the slot and never longer than the first. Where only a later time helps the
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from gateway.core.commands import RetryAfter
 from gateway.core.vocabulary import Fault, ShedReason
@@ -53,8 +53,7 @@ _ANTHROPIC_TYPE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A whole answer: what is sent, and what the access line says about it."""
 
     status: int
@@ -62,8 +61,7 @@ class Answer:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(Struct, frozen=True):
     """How to say it: in which API's shape, in which language, about which request."""
 
     request_id: str
@@ -72,8 +70,7 @@ class Wording:
     replaced: tuple[Mapping[str, str], ...] = ()  # messages that replace ours, first match wins
 
 
-@dataclass(frozen=True, slots=True)
-class Shed:
+class Shed(Struct, frozen=True):
     """What the gate said, and the instants that it is about (epoch seconds)."""
 
     reason: ShedReason

@@ -8,7 +8,6 @@ engine: its scheduling priority, or another address.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw, Struct
@@ -121,8 +120,7 @@ _find_path = re.compile(r"^(?P<what>.*) - at `\$(?:\.(?P<path>[^`]*))?`$", re.DO
 _find_missing = re.compile(r"missing required field `(?P<name>\w+)`").search
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """What a body asks for. `flat_tokens` counts what has no text: media parts, integer prompts, message templates."""
 
     model: str
@@ -230,20 +228,32 @@ def _whole(name: str, value: _Count, most: int | None = None) -> int | None:
 
 def _output_bound(body: _Body) -> int | None:
     """The caller's own bound on output tokens, over all choices; the first one named of the three spellings."""
-    old = _whole("max_tokens", body.max_tokens)
-    new = _whole("max_completion_tokens", body.max_completion_tokens)
-    newest = _whole("max_output_tokens", body.max_output_tokens)
-    choices = max(_whole("n", body.n, MAX_CHOICES) or 1, _whole("best_of", body.best_of, MAX_CHOICES) or 1)
-    bound = new or newest or old
-    return None if bound is None else bound * choices
+    bound: int | None = None
+    if body.max_tokens is not None:
+        bound = _whole("max_tokens", body.max_tokens)
+    if body.max_output_tokens is not None:
+        bound = _whole("max_output_tokens", body.max_output_tokens)
+    if body.max_completion_tokens is not None:
+        bound = _whole("max_completion_tokens", body.max_completion_tokens)
+    if body.n is not None or body.best_of is not None:
+        choices = max(
+            _whole("n", body.n, MAX_CHOICES) or 1, _whole("best_of", body.best_of, MAX_CHOICES) or 1
+        )
+        bound = None if bound is None else bound * choices
+    return bound
 
 
 def _is_streamable(body: _Body) -> bool:
     """False for options that engines refuse together with a stream; a caller that wants both hears it from them."""
     if body.stream:
         return True
-    logprobs = bytes(body.prompt_logprobs)
-    return not (logprobs not in (b"", _NULL) or body.use_beam_search or (body.best_of or 1) > (body.n or 1))
+    logprobs = body.prompt_logprobs
+    wants_logprobs = logprobs is not _EMPTY and bytes(logprobs) != _NULL
+    return not (wants_logprobs or body.use_beam_search or (body.best_of or 1) > (body.n or 1))
+
+
+def _raw_size(raw: Raw) -> int:
+    return 0 if raw is _EMPTY else len(bytes(raw))
 
 
 def _size(text: str) -> int:
@@ -252,7 +262,7 @@ def _size(text: str) -> int:
 
 def _measure(body: _Body) -> tuple[int, int]:
     """(bytes of text, tokens that are counted flat) of the prompt."""
-    size, flat = len(bytes(body.tools)) + len(bytes(body.functions)), 0
+    size, flat = _raw_size(body.tools) + _raw_size(body.functions), 0
     match body:
         case _Chat() | _AnthropicMessages():
             more, flat = _messages_size(body.messages)
@@ -262,7 +272,7 @@ def _measure(body: _Body) -> tuple[int, int]:
                 size, flat = size + more, flat + extra
         case _Completion():
             size, flat = _text_size(body.prompt)
-            size += len(bytes(body.prompt_embeds))
+            size += _raw_size(body.prompt_embeds)
         case _:
             more, flat = _measure_rest(body)
             size += more
@@ -293,7 +303,7 @@ def _measure_rest(body: _Body) -> tuple[int, int]:
 def _messages_size(messages: list[_Message]) -> tuple[int, int]:
     size, flat = 0, MESSAGE_TOKENS * len(messages)
     for message in messages:
-        size += len(bytes(message.tool_calls)) + len(bytes(message.arguments)) + len(bytes(message.output))
+        size += _raw_size(message.tool_calls) + _raw_size(message.arguments) + _raw_size(message.output)
         content = message.content
         if content.__class__ is str:
             size += _size(content)
@@ -310,9 +320,9 @@ def _content_size(content: str | list[_Part]) -> tuple[int, int]:
     for part in content:
         if part.text is not None:
             size += _size(part.text)
-        elif "text" not in part.type and not (bytes(part.content) or bytes(part.input)):
+        elif "text" not in part.type and part.content is _EMPTY and part.input is _EMPTY:
             flat += MEDIA_TOKENS
-        size += len(bytes(part.content)) + len(bytes(part.input))
+        size += _raw_size(part.content) + _raw_size(part.input)
     return size, flat
 
 

@@ -6,8 +6,9 @@ refused where it is wrong. A caller may lower its priority and never raise it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from gateway.contract.snapshot import TierSpec
 from gateway.faults import CallerError, CallerFault
@@ -23,8 +24,7 @@ _match_seconds = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,9})?").fullmatch
 _unprintable = re.compile(r"[^\x21-\x7e]")
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(Struct, frozen=True):
     """What the headers ask for. `timeout_s`: how long the caller waits; None where it says nothing."""
 
     timeout_s: float | None

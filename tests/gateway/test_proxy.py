@@ -523,3 +523,12 @@ async def test_a_late_answer_after_headers_is_cut_by_the_total_time_out():
         backend.default = HdrDelay(5.0)
         assert (await gateway.caller().send()).status == 504
         await gateway.rest()
+
+
+async def test_a_refusal_of_the_engine_that_does_not_end_is_not_waited_for():
+    head = b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\nretry-after: 0\r\n\r\n{"
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        backend.then(Raw((head, 30.0)))
+        assert (await asyncio.wait_for(gateway.caller().send(), 2)).status == 200
+        await backend.until(lambda: backend.in_flight == 0)
+        await gateway.rest()
