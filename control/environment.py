@@ -15,7 +15,16 @@ from django.core.exceptions import ImproperlyConfigured
 
 UNSET = "not set"  # Django refuses to be loaded with an empty SECRET_KEY
 MIN_SECRET_CHARS = 16
-FAMILIAR = ("insecure", "changeme", "change-me", "secret", "default", "example", "password")
+FAMILIAR = (
+    "changeme",
+    "change-me",
+    "secret",
+    "insecure",
+    "default",
+    "example",
+    "password",
+    "django-insecure",
+)
 BUSY_TIMEOUT_S = 5
 # A server that vanished without a word is noticed within some seconds, never waited for as long as TCP would.
 _POSTGRES_OPTIONS = {
@@ -43,10 +52,12 @@ def read_setting(name: str, kept: dict[str, str], default: str = "") -> str:
     """A variable, or the content of the file that NAME_FILE names, or what `make up` keeps, or the default.
 
     Raises:
-        ImproperlyConfigured: the file can't be read.
+        ImproperlyConfigured: the file can't be read, or both are set.
     """
     path = os.environ.get(f"{name}_FILE", "")
-    if path and not os.environ.get(name):
+    if path and os.environ.get(name):
+        raise ImproperlyConfigured(f"{name}: set it or {name}_FILE, not both")
+    if path:
         try:
             return Path(path).read_text().strip()
         except OSError as fault:
@@ -60,11 +71,16 @@ def secret_problems(secrets: dict[str, str]) -> tuple[str, ...]:
     for variable, value in secrets.items():
         if value in ("", UNSET):
             found.append(f"{variable} is not set: give it {MIN_SECRET_CHARS} random characters or more")
-        elif len(value) < MIN_SECRET_CHARS or value.lower() in FAMILIAR:
+        elif len(value.encode()) < MIN_SECRET_CHARS or _is_familiar(value):
             found.append(
                 f"{variable} is too short or well known: {MIN_SECRET_CHARS} random characters are needed"
             )
     return tuple(found)
+
+
+def _is_familiar(value: str) -> bool:
+    """As the gateway judges it: both planes share the pepper and the signing key."""
+    return value.lower().startswith(FAMILIAR) or len(set(value)) == 1
 
 
 def demand_secrets() -> None:

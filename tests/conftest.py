@@ -18,7 +18,7 @@ def pytest_configure(config):
     settings.STATE_DIR = state
     settings.STATIC_ROOT = state / "static"
     settings.STATIC_ROOT.mkdir()
-    settings.SECRET_KEY = "a secret key for tests only, long enough and of no value"
+    settings.SECRET_KEY = "of no value: the secret key of tests, long enough for every check"
     settings.KEY_PEPPER = "a key pepper for tests only"
     settings.SIGNING_KEY = "a signing key for tests only"
     settings.SIGNING_KEY_PREVIOUS = ""

@@ -1,5 +1,7 @@
 """What operators set: queue policies, tiers, pools and backends. Field names are those of `gateway.core.policy`."""
 
+from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
@@ -8,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from control.models.documents import is_messages, is_model_names, is_ranks
 from control.models.guard import Guarded
 from control.models.names import name_field
+from gateway.contract.urls import url_problem
 from gateway.core.vocabulary import DropPolicy, LimitAlgorithm
 
 MAX_QUEUE = 100_000
@@ -340,3 +343,11 @@ class Backend(Guarded):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Addresses that could be used against us are refused here as well as where they are connected to."""
+        for field in ("url", "metrics_url"):
+            address: str = getattr(self, field)
+            problem = url_problem(address, allow_private=settings.ALLOW_PRIVATE_BACKENDS) if address else None
+            if problem is not None:
+                raise ValidationError({field: f"{address!r} {problem}."})

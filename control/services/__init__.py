@@ -6,6 +6,8 @@ overrides   manual settings: set, release
 quotas      quota requests: ask, decide
 people      users and their roles
 usage       the ledger, from the gateways' deltas
+demo        a first installation
+generations after an old backup was restored
 signins     sign-ins and lockouts (signals)
 """
 

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+from celery.signals import beat_init, worker_init
 from django.conf import settings
 from kombu import Queue
 
@@ -21,6 +23,14 @@ def test_only_json_is_accepted():
 
 def test_a_task_is_never_delivered_again_while_it_may_still_run():
     assert app.conf.broker_transport_options["visibility_timeout"] > app.conf.task_time_limit
+
+
+def test_a_worker_and_a_beat_without_a_secret_end_with_one_line(settings, capsys):
+    settings.SIGNING_KEY = ""
+    for signal in (worker_init, beat_init):
+        with pytest.raises(SystemExit):
+            signal.send(sender=None)
+        assert capsys.readouterr().err.startswith("sluicegate: SLUICEGATE_SIGNING_KEY")
 
 
 def test_a_task_travels_under_our_prefix_in_its_own_queue(valkey):

@@ -9,9 +9,11 @@ from django.test import RequestFactory
 
 from control import audit
 from control.models import ApiKey, Backend, Grant
+from control.publishing import deliver
 from control.services import records
-from gateway.contract import keyring
+from gateway.contract import keyring, keys
 from tests.fakes.installation import ALICE, queue
+from tests.fakes.published import a_snapshot, sealed
 
 pytestmark = pytest.mark.django_db
 FLAGS = (
@@ -120,6 +122,16 @@ def test_publish_says_what_became_of_it(valkey, state):
         client.flushall()
     assert run("publish") == "snapshot: sent\noverrides: sent\n"
     assert run("publish", "--force").splitlines()[0] == "generation 2"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_publish_fails_in_words_where_valkey_has_something_newer(valkey):
+    run("seed_demo", *FLAGS)
+    with valkey.client() as client:
+        client.set(keys.SNAPSHOT, sealed(a_snapshot(9999), (1, 0, 9999), key=deliver.signing_keys()[0]))
+    with pytest.raises(CommandError, match="publish --force"):
+        run("publish")
+    assert "snapshot: sent" in run("publish", "--force")
 
 
 def test_publish_fails_in_words_where_valkey_is_away(installed):

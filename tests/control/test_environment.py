@@ -50,8 +50,16 @@ def test_the_environment_wins_over_a_file_and_both_win_over_what_make_up_keeps(m
     (tmp_path / "x").write_text("from a file\n")
     monkeypatch.setenv("SLUICEGATE_X_FILE", str(tmp_path / "x"))
     assert environment.read_setting("SLUICEGATE_X", kept) == "from a file"
+    monkeypatch.delenv("SLUICEGATE_X_FILE")
     monkeypatch.setenv("SLUICEGATE_X", "given")
     assert environment.read_setting("SLUICEGATE_X", kept) == "given"
+
+
+def test_a_variable_and_its_file_at_once_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("SLUICEGATE_X_FILE", str(tmp_path / "x"))
+    monkeypatch.setenv("SLUICEGATE_X", "given")
+    with pytest.raises(ImproperlyConfigured, match="not both"):
+        environment.read_setting("SLUICEGATE_X", {})
 
 
 def test_a_file_that_cannot_be_read_is_named(monkeypatch, tmp_path):
@@ -68,10 +76,17 @@ def test_an_env_file_is_read_line_by_line_and_its_absence_is_nothing(tmp_path):
 
 def test_missing_short_and_well_known_secrets_are_named_but_never_shown():
     lines = environment.secret_problems(
-        {"A": "", "B": environment.UNSET, "C": "short", "D": "x" * environment.MIN_SECRET_CHARS}
+        {
+            "A": "",
+            "B": environment.UNSET,
+            "C": "k7Qz",
+            "D": "x" * 40,
+            "E": "changeme-changeme-changeme",
+            "F": "k7Qzk7Qzk7Qzk7Qz",
+        }
     )
-    assert [line.split()[0] for line in lines] == ["A", "B", "C"]
-    assert not any("short " + "random" in line or "'short'" in line for line in lines)
+    assert [line.split()[0] for line in lines] == ["A", "B", "C", "D", "E"]
+    assert not any("k7Qz" in line or "changeme" in line for line in lines)
 
 
 def test_a_process_without_a_secret_ends_with_one_line(settings, capsys):

@@ -11,9 +11,9 @@ from django.conf import settings
 
 ROOT = Path(__file__).parents[2]
 GOOD = {
-    "SLUICEGATE_SECRET_KEY": "k" * 60,
-    "SLUICEGATE_KEY_PEPPER": "p" * 40,
-    "SLUICEGATE_SIGNING_KEY": "s" * 40,
+    "SLUICEGATE_SECRET_KEY": "kq" * 30,
+    "SLUICEGATE_KEY_PEPPER": "pq" * 20,
+    "SLUICEGATE_SIGNING_KEY": "sq" * 20,
 }
 
 

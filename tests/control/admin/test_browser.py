@@ -35,7 +35,10 @@ def site(tmp_path_factory):
             "REDIS_URL": valkey.url,
             "SLUICEGATE_STATE_DIR": str(state),
             "SLUICEGATE_PUBLIC_URL": url,
-            **{f"SLUICEGATE_{name}": name * 8 for name in ("SECRET_KEY", "KEY_PEPPER", "SIGNING_KEY")},
+            **{
+                f"SLUICEGATE_{name}": f"of-no-value-{name}"
+                for name in ("SECRET_KEY", "KEY_PEPPER", "SIGNING_KEY")
+            },
         }
         for command in (
             ("migrate", "-v0"),

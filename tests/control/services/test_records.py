@@ -125,6 +125,17 @@ def test_an_address_that_could_be_used_against_us_is_refused_at_save(installed, 
         records.write(ALICE, backend)
 
 
+def test_private_addresses_are_refused_where_they_are_not_allowed(installed, settings):
+    settings.ALLOW_PRIVATE_BACKENDS = False
+    backend = Backend.objects.get()
+    for field, url in (("url", "http://10.0.0.7:8000"), ("metrics_url", "http://127.0.0.1/metrics")):
+        backend.url, backend.metrics_url = "http://engine.example.org", ""
+        setattr(backend, field, url)
+        with pytest.raises(Invalid) as refused:
+            records.write(ALICE, backend)
+        assert [problem.field for problem in refused.value.problems] == [field]
+
+
 def test_writes_together_stay_or_go_together(installed, audited):
     with audited(0), pytest.raises(Invalid), records.together():  # noqa: PT012  # the block is what is undone
         records.write(ALICE, Tenant(name="one"))
