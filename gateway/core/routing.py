@@ -52,6 +52,7 @@ class Backend:
         "held_until",
         "idle_since",
         "in_flight_at_bounds",
+        "is_configured",
         "is_disabled",
         "is_drained",
         "is_removed",
@@ -63,6 +64,7 @@ class Backend:
         "reported",
         "seats",
         "valve",
+        "young_until",
     )
 
     def __init__(self, policy: BackendPolicy, pool: PoolPolicy, valve: Valve, now: float) -> None:
@@ -81,6 +83,9 @@ class Backend:
         self.is_disabled = False  # by override
         self.is_drained = False  # by override
         self.is_removed = False
+        self.is_configured = False
+        self.young_until = now + COLD_END_S  # slow and cold start are over
+        self.settle()
         self.last_used = 0
         self.demand_cost = 0
         self.freed = 0  # the count of its pool when it last freed something
@@ -94,16 +99,12 @@ class Backend:
             f" {self.breaker.state.value}>"
         )
 
-    @property
-    def is_configured(self) -> bool:
-        """Whether policy and overrides let it be used at all."""
-        return (
-            self.policy.enabled
-            and not self.policy.drained
-            and not self.is_disabled
-            and not self.is_drained
-            and not self.is_removed
-        )
+    def settle(self) -> None:
+        """Work out whether policy and overrides let it be used at all: `is_configured`."""
+        policy = self.policy
+        self.is_configured = policy.enabled and not policy.drained
+        if self.is_disabled or self.is_drained or self.is_removed:
+            self.is_configured = False
 
     def is_open(self, now: float) -> bool:
         """Whether its breaker lets nothing through, not even a probe: nobody queues behind the probes of others."""
@@ -120,26 +121,33 @@ class Backend:
 
     def is_usable(self, now: float) -> bool:
         """Whether it may be given a ticket now, as far as anything but its valve is concerned."""
-        return (
-            now >= self.paused_until
-            and now >= self.held_until
-            and self.is_configured
-            and self.breaker.allows(now)
-        )
+        if not self.is_configured or now < self.paused_until or now < self.held_until:
+            return False
+        breaker = self.breaker
+        if breaker.state is BreakerState.CLOSED and not breaker.not_ready:
+            return True
+        return breaker.allows(now)
 
     def fits(self, ask: Ask, longest_context: int) -> bool:
         """Whether its context holds the prompt. What fits nowhere goes anywhere: the engine's error says it best."""
         context = self.policy.context_tokens
         return context is None or ask.prompt_tokens < context or ask.prompt_tokens >= longest_context > 0
 
+    def start_slowly(self, now: float) -> None:
+        """It is new, or was out of use: its caches are cold."""
+        self.ramp_from = now
+        self.young_until = max(self.young_until, now + self.pool.breaker.ramp_s)
+
     def ramp(self, now: float) -> float:
         """Part of its usual load that a new or recovered backend may have, 0..1."""
         ramp = self.breaker.ramp(now)
         if self.ramp_from is not None:
-            part = (now - self.ramp_from) / self.pool.breaker.ramp_s if self.pool.breaker.ramp_s > 0 else 1.0
+            length = self.pool.breaker.ramp_s
+            part = (now - self.ramp_from) / length if length > 0.0 else 1.0
             if part >= 1.0:
                 self.ramp_from = None
-            ramp = min(ramp, max(RAMP_START, part))
+            else:
+                ramp = min(ramp, max(RAMP_START, part))
         return ramp
 
     def new_breaker(self, now: float) -> None:
@@ -156,6 +164,7 @@ class Backend:
         """Carry a ticket: seat, tokens, probe."""
         if not self.seats.taken and now - self.idle_since >= IDLE_S:
             self.cold_since = now
+            self.young_until = max(self.young_until, now + COLD_END_S)
         self.valve.dispatch(ticket.attempt, ask, now)
         self.breaker.dispatched(ticket.attempt, now)
         self.seats.take(ticket.tier, ticket.tenant)
@@ -171,14 +180,15 @@ class Backend:
 
     def binds(self, ask: Ask, now: float, *, is_lowest: bool) -> Account | None:
         """What holds a ticket back here: the ramps, else the valve."""
-        taken = self.seats.taken
-        if taken:
-            ramp = self.ramp(now)
-            if ramp < 1.0 and taken >= max(1.0, self.valve.limit * ramp):
-                return Account.SEQUENCES
-            if is_lowest and self._is_cold(ask.tier, now):
-                return Account.SEQUENCES
+        if now < self.young_until and self.seats.taken and self._is_held_young(ask, now, is_lowest=is_lowest):
+            return Account.SEQUENCES
         return self.valve.binds(ask, now)
+
+    def _is_held_young(self, ask: Ask, now: float, *, is_lowest: bool) -> bool:
+        ramp = self.ramp(now)
+        if ramp < 1.0 and self.seats.taken >= max(1.0, self.valve.limit * ramp):
+            return True
+        return is_lowest and self._is_cold(ask.tier, now)
 
     def _is_cold(self, tier: int, now: float) -> bool:
         """Whether it stood idle a moment ago and the lowest tier has its part of the seats."""
@@ -223,18 +233,24 @@ def choose(
 
     `longest_context`: the longest context of the pool, 0 where one is unknown.
     """
-    best: Backend | None = None
-    best_score = (math.inf, 0)
+    fitting = []
     account: Account | None = None
     for backend in backends:
         if not backend.is_usable(now) or not backend.fits(ask, longest_context):
             continue
         held = backend.binds(ask, now, is_lowest=is_lowest)
-        if held is not None:
+        if held is None:
+            fitting.append(backend)
+        else:
             account = held
-            continue
-        weight = max(backend.policy.weight, 1e-9) * backend.ramp(now)
-        score = ((backend.valve.burden(now) + BASE) / weight, backend.last_used)
-        if score < best_score:
-            best, best_score = backend, score
-    return best, account
+    if len(fitting) > 1:
+        return min(fitting, key=lambda backend: _score(backend, now)), None
+    return (fitting[0] if fitting else None), account
+
+
+def _score(backend: Backend, now: float) -> tuple[float, int]:
+    """Smaller takes the next ticket."""
+    weight = max(backend.policy.weight, 1e-9)
+    if now < backend.young_until:
+        weight *= backend.ramp(now)
+    return (backend.valve.burden(now) + BASE) / weight, backend.last_used

@@ -16,9 +16,8 @@ credit is refused while its tier waits or is under pressure; a full queue sheds 
 tenant holds more of it: then that one's newest ticket is displaced.
 """
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.core.backoff import Pacer, RetryLedger, retry_after
 from gateway.core.commands import Decision, RetryAfter
@@ -49,8 +48,7 @@ LOAD_REASONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """No, and why."""
 
     reason: ShedReason
@@ -66,6 +64,22 @@ def delay_budget_s(tier: TierPolicy) -> float:
 def objective_wait_s(tier: TierPolicy) -> float:
     """How long after its arrival a ticket can still start and meet its tier's TTFT objective."""
     return max(0.3, 0.8 * tier.ttft_objective_s - 0.2)
+
+
+class Facts:
+    """What the policy of a tier comes to for one gateway."""
+
+    __slots__ = ("budget_s", "part", "size", "tenant_size")
+
+    def __init__(self, tier: TierPolicy, share: float, low_weight: float) -> None:
+        """`low_weight`: the weights of all tiers below rank 0."""
+        queue = tier.queue
+        self.budget_s = delay_budget_s(tier)
+        self.part = tier.share_cap if tier.rank == 0 else tier.weight / low_weight
+        self.size = whole_share(queue.max_size, share)
+        self.tenant_size = self.size + 1
+        if queue.max_size_per_tenant is not None:
+            self.tenant_size = whole_share(queue.max_size_per_tenant, share)
 
 
 class Throttle:
@@ -91,6 +105,8 @@ class Shedding:
     """Judges tickets for one pool."""
 
     __slots__ = (
+        "_facts",
+        "_has_first",
         "_is_latched",
         "_pacers",
         "_pressure",
@@ -117,6 +133,7 @@ class Shedding:
         self._pressure = pressure
         self._pacers = {tier.policy.rank: Pacer() for tier in queues.tiers}
         self._is_latched = dict.fromkeys(self._pacers, False)
+        self.retune(1.0)
 
     def reshape(self, queues: PoolQueues, rates: ServiceRates) -> None:
         """Take new tiers; pacing, credits and latches of ranks that stay are kept."""
@@ -125,6 +142,7 @@ class Shedding:
         ranks = [tier.policy.rank for tier in queues.tiers]
         self._pacers = {rank: self._pacers.get(rank) or Pacer() for rank in ranks}
         self._is_latched = {rank: self._is_latched.get(rank, False) for rank in ranks}
+        self.retune(self.share)
 
     def throttle(self, parts: Mapping[int, float]) -> None:
         """Let only a part of the arrivals of some tiers (by rank) pass; all of the others."""
@@ -145,18 +163,22 @@ class Shedding:
             self.ttft_s *= TTFT_FADE
         self._saw_ttft = False
 
+    def retune(self, share: float) -> None:
+        """Work out what only changes with the policy or this gateway's share."""
+        self.share = share
+        tiers = self.queues.tiers
+        self._has_first = tiers[0].policy.rank == 0
+        low_weight = sum(tier.policy.weight for tier in tiers if tier.policy.rank != 0)
+        self._facts = [Facts(tier.policy, share, low_weight) for tier in tiers]
+
     def tier_rate(self, tier: TierQueue) -> float:
         """Cost per second at which this gateway serves a tier, or could; 0.0 while nothing was measured."""
-        return max(self.rates.tiers[tier.index], self._entitlement(tier) * self.rates.total)
-
-    def _entitlement(self, tier: TierQueue) -> float:
-        tiers = self.queues.tiers
-        first = tiers[0]
-        if tier is first and first.policy.rank == 0:
-            return first.policy.share_cap
-        low = tiers[1:] if first.policy.rank == 0 else tiers
-        left = 1.0 - (self.queues.shares[0] if first.policy.rank == 0 else 0.0)
-        return left * tier.policy.weight / sum(other.policy.weight for other in low)
+        index, rates = tier.index, self.rates
+        entitled = self._facts[index].part * rates.total
+        if self._has_first and index:
+            entitled *= 1.0 - self.queues.shares[0]
+        measured = rates.tiers[index]
+        return max(entitled, measured)
 
     def expected_wait_s(self, tier: TierQueue, name: str, weight: float) -> float:
         """Seconds until a ticket that a tenant adds now would be dispatched."""
@@ -169,17 +191,21 @@ class Shedding:
         active = tier.active_weight - tenant.weight + weight
         return tenant.backlog_cost * active / (rate * weight)
 
-    def judge(self, ticket: Ticket, weight: float, now: float) -> Verdict | None:
+    def judge(self, ticket: Ticket, tier: TierQueue, weight: float, now: float) -> Verdict | None:
         """Whether an arrival is refused. None: it may wait (where its queue is full, after `displaced` made room)."""
-        tier = self.queues.tier(ticket.tier)
         wait = self.expected_wait_s(tier, ticket.tenant, weight)
-        return (
-            self._judge_throttle(ticket, tier, wait)
-            or self._judge_deadline(ticket, tier, wait, now)
-            or self._judge_retry(ticket, tier, wait, now)
-            or self._judge_policy(ticket, tier, wait, now)
-            or self._judge_size(ticket, tier, wait)
-        )
+        verdict = None
+        if self.throttles:
+            verdict = self._judge_throttle(ticket, tier, wait)
+        if verdict is None and ticket.deadline_at is not None:
+            verdict = self._judge_deadline(ticket.deadline_at, tier, wait, now)
+        if verdict is None and not ticket.is_ordinary:
+            verdict = self._judge_retry(ticket, tier, wait, now)
+        if verdict is None:
+            verdict = self._judge_policy(ticket, tier, wait, now)
+        if verdict is None:
+            verdict = self._judge_size(ticket, tier, wait)
+        return verdict
 
     def _judge_throttle(self, ticket: Ticket, tier: TierQueue, wait: float) -> Verdict | None:
         throttle = self.throttles.get(tier.policy.rank)
@@ -190,18 +216,14 @@ class Shedding:
             return None
         return _no(ShedReason.FAST_REJECT, "tier-throttle", tier, wait, (1.0, throttle.part))
 
-    def _judge_deadline(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
-        if ticket.deadline_at is None:
-            return None
-        left = ticket.deadline_at - self.ttft_s - now
+    def _judge_deadline(self, deadline_at: float, tier: TierQueue, wait: float, now: float) -> Verdict | None:
+        left = deadline_at - self.ttft_s - now
         needed = wait if tier.policy.queue.drop is DropPolicy.EARLY_DROP else 0.0
         if left > needed:
             return None
         return _no(ShedReason.DEADLINE, "deadline-at-arrival", tier, wait, (needed, left))
 
     def _judge_retry(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
-        if not ticket.is_retry or ticket.is_ordinary:
-            return None
         if self.credits.take(ticket.tenant, tier.policy.rank, now):
             ticket.is_ordinary = True
             return None
@@ -216,7 +238,7 @@ class Shedding:
             case DropPolicy.TAIL:
                 return None
             case DropPolicy.EARLY_DROP:
-                budget = delay_budget_s(tier.policy)
+                budget = self._facts[tier.index].budget_s
                 if wait > budget:
                     return _no(ShedReason.EARLY_DROP, "delay-budget", tier, wait, (wait, budget))
                 return None
@@ -244,17 +266,14 @@ class Shedding:
         return _no(ShedReason.FAST_REJECT, rule, tier, wait, (value, bound))
 
     def _judge_size(self, ticket: Ticket, tier: TierQueue, wait: float) -> Verdict | None:
-        queue = tier.policy.queue
+        facts = self._facts[tier.index]
         tenant = tier.tenants.get(ticket.tenant)
         own = 0 if tenant is None else len(tenant.tickets)
-        if queue.max_size_per_tenant is not None:
-            bound = whole_share(queue.max_size_per_tenant, self.share)
-            if own >= bound:
-                return _no(ShedReason.QUEUE_FULL, "tenant-size", tier, wait, (own, bound))
-        bound = whole_share(queue.max_size, self.share)
-        if tier.waiting < bound or self._makes_room(tier, own):
+        if own >= facts.tenant_size:
+            return _no(ShedReason.QUEUE_FULL, "tenant-size", tier, wait, (own, facts.tenant_size))
+        if tier.waiting < facts.size or self._makes_room(tier, own):
             return None
-        return _no(ShedReason.QUEUE_FULL, "size", tier, wait, (tier.waiting, bound))
+        return _no(ShedReason.QUEUE_FULL, "size", tier, wait, (tier.waiting, facts.size))
 
     @staticmethod
     def _makes_room(tier: TierQueue, own: int) -> bool:
@@ -264,8 +283,7 @@ class Shedding:
 
     def displaced(self, tier: TierQueue) -> tuple[Ticket, Verdict] | None:
         """Who goes from a full queue in favour of an arrival that `judge` let in; None where there is room."""
-        bound = whole_share(tier.policy.queue.max_size, self.share)
-        if tier.waiting < bound:
+        if tier.waiting < self._facts[tier.index].size:
             return None
         ticket = tier.newest_of_largest()
         wait = self.expected_wait_s(tier, ticket.tenant, tier.tenants[ticket.tenant].weight)
@@ -299,7 +317,7 @@ class Shedding:
         tier = self.queues.tier(ticket.tier)
         rate = self.tier_rate(tier) / max(self.share, 0.01)
         step = ticket.cost / rate if rate > 0.0 else 0.0
-        excess = verdict.decision.expected_wait_s - delay_budget_s(tier.policy)
+        excess = verdict.decision.expected_wait_s - self._facts[tier.index].budget_s
         cap = tier.policy.queue.retry_after_max_s
         slot = self._pacers[tier.policy.rank].slot(excess, step, cap, now, roll)
         if ticket.is_ordinary:
@@ -314,5 +332,4 @@ def spread(cap_s: int, now: float, roll: float) -> RetryAfter:
 
 def _no(reason: ShedReason, rule: str, tier: TierQueue, wait: float, numbers: tuple[float, float]) -> Verdict:
     value, bound = numbers
-    wait = wait if math.isfinite(wait) else 0.0
     return Verdict(reason, Decision(rule, value, bound, tier.waiting, wait))

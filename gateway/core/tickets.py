@@ -8,6 +8,8 @@ from gateway.core.events import Arrived
 from gateway.core.valve import Ask
 from gateway.core.vocabulary import Account, ShedReason
 
+NOTHING = Ask(0, 0, 0)
+
 
 class Stage(Enum):
     """Where a ticket is. A ticket that has its outcome is forgotten: it has no stage."""
@@ -64,7 +66,7 @@ class Ticket:
         self.has_quota = event.has_quota
         self.arrived_at = now
         self.stage = Stage.QUOTA
-        self.ask = Ask(event.tier, self.prompt_tokens, 0)  # its output is predicted at admission
+        self.ask = NOTHING  # what it asks of a backend: said once it is let in
         self.cost = 0
         self.queued_at = now
         self.expires_at = 0.0

@@ -6,6 +6,7 @@ from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
+from gateway.core.queues import TierQueue
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
 from gateway.core.valve import Ask
@@ -22,19 +23,30 @@ def arrive(state: State, event: Arrived, now: float) -> None:
     if pool is None or verdict is not None:
         shedder.refuse(state, pool, ticket, verdict or _no(ShedReason.NO_BACKEND, "unknown-pool"), now)
         return
-    _predict(state, pool, ticket, event.max_output_tokens)
-    verdict = _busy(pool, now) or pool.shedding.judge(ticket, state.weight_of(ticket), now)
+    output = _predict(state, pool, ticket, event.max_output_tokens)
+    tier = pool.queues.tier(ticket.tier)
+    verdict = _judge(state, pool, ticket, tier, now)
     if verdict is not None:
         shedder.refuse(state, pool, ticket, verdict, now)
         return
+    ticket.ask = Ask(tier.policy.rank, ticket.prompt_tokens, output)
+    ticket.tier = tier.policy.rank
     state.tickets[ticket.id] = ticket
     state.waiting += 1
     pool.shedding.limit_wait(ticket)
     state.expire_at(ticket)
     if ticket.has_quota:
-        state.out.append(ReserveQuota(ticket.id, ticket.prompt_tokens + ticket.ask.output_tokens))
+        state.out.append(ReserveQuota(ticket.id, ticket.prompt_tokens + output))
         return
     _enqueue(state, pool, ticket, now)
+
+
+def _judge(state: State, pool: Pool, ticket: Ticket, tier: TierQueue, now: float) -> Verdict | None:
+    if pool.policy.watermark is not None:
+        verdict = _busy(pool, now)
+        if verdict is not None:
+            return verdict
+    return pool.shedding.judge(ticket, tier, state.weight_of(ticket), now)
 
 
 def granted(state: State, event: QuotaGranted, now: float) -> None:
@@ -47,11 +59,8 @@ def granted(state: State, event: QuotaGranted, now: float) -> None:
         return
     ticket.stage = Stage.WAITING
     pool = state.pools[ticket.pool]
-    verdict = (
-        _closed(state, pool, now)
-        or _busy(pool, now)
-        or pool.shedding.judge(ticket, state.weight_of(ticket), now)
-    )
+    tier = pool.queues.tier(ticket.tier)
+    verdict = _closed(state, pool, now) or _judge(state, pool, ticket, tier, now)
     if verdict is not None:
         state.waiting -= 1
         shedder.refuse(state, pool, ticket, verdict, now)
@@ -96,12 +105,16 @@ def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
         pump(state, pool, now)
 
 
-def _predict(state: State, pool: Pool, ticket: Ticket, bound: int | None) -> None:
+def _predict(state: State, pool: Pool, ticket: Ticket, bound: int | None) -> int:
+    """The output that is expected, and what the whole costs then."""
+    policy = pool.policy
+    output = state.predictor.predict(ticket.tenant, policy.name)
     if bound is None:
-        bound = pool.policy.max_output_tokens
-    output = min(state.predictor.predict(ticket.tenant, pool.policy.name), max(0, bound))
-    ticket.ask = Ask(ticket.tier, ticket.prompt_tokens, output)
-    ticket.cost = max(1, round(ticket.prompt_tokens + pool.policy.output_cost * output))
+        bound = policy.max_output_tokens
+    if output > bound:
+        output = max(0, bound)
+    ticket.cost = max(1, round(ticket.prompt_tokens + policy.output_cost * output))
+    return output
 
 
 def _closed(state: State, pool: Pool | None, now: float) -> Verdict | None:

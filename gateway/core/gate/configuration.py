@@ -50,9 +50,9 @@ def _configure_pools(state: State, before: GatePolicy, now: float) -> None:
             pool = state.pools[pool_policy.name] = Pool(pool_policy, policy, now)
         pool.policy = pool_policy
         pool.is_removed = False
-        pool.shedding.share = state.share
         if policy.tiers != before.tiers:
             pool.reshape(policy.tiers, now)
+        pool.shedding.retune(state.share)
     wanted = {pool_policy.name for pool_policy in policy.pools}
     for name, pool in list(state.pools.items()):
         if name not in wanted:
@@ -80,6 +80,7 @@ def _configure_backends(state: State, before: GatePolicy, now: float, *, is_star
             _change_backend(state, backend, policy, before, now)
     for name, backend in list(state.backends.items()):
         backend.is_removed = name not in wanted
+        backend.settle()
         if backend.is_removed and not backend.seats.taken:
             del state.backends[name]
     for pool_name, pool in state.pools.items():
@@ -91,7 +92,7 @@ def _add_backend(state: State, policy: BackendPolicy, now: float, *, is_start: b
     valve = new_valve(pool, policy, state.policy.tiers, now, gateways=state.policy.gateways)
     backend = state.backends[policy.name] = Backend(policy, pool, valve, now)
     if not is_start:
-        backend.ramp_from = now
+        backend.start_slowly(now)
         backend.bound(BackendBounds(backend=policy.name), state.share, now)
 
 
@@ -111,12 +112,13 @@ def _change_backend(
     backend.policy = policy
     backend.pool = pool
     backend.is_removed = False
+    backend.settle()
     if not is_same:
         _rebuild(state, backend, now)
     if has_new_breaker:
         backend.new_breaker(now)
     if is_moved or (backend.is_configured and not was_configured):
-        backend.ramp_from = now
+        backend.start_slowly(now)
 
 
 def _facts(policy: BackendPolicy) -> tuple[int | None, int | None, int | None]:
@@ -145,7 +147,7 @@ def bound(state: State, event: BoundsReceived, now: float) -> None:
         backend.bound(named.get(name) or BackendBounds(backend=name), state.share, now)
         report(state, backend, "voted")
     for pool in state.pools.values():
-        pool.shedding.share = state.share
+        pool.shedding.retune(state.share)
         pool.shedding.credits.hold_back(event.retry_factors)
         pool.version += 1
     pump_all(state, now)
@@ -187,8 +189,9 @@ def _enforce_backend(
     was_configured = backend.is_configured
     backend.is_disabled = name in by_kind[OverrideKind.BACKEND_DISABLE]
     backend.is_drained = name in by_kind[OverrideKind.BACKEND_DRAIN]
+    backend.settle()
     if backend.is_configured and not was_configured:
-        backend.ramp_from = now
+        backend.start_slowly(now)
     pin = _number(by_kind[OverrideKind.LIMIT_PIN].get(name))
     backend.valve.pin(None if pin is None or pin < 0 else int(pin))
     forced = by_kind[OverrideKind.BREAKER].get(name)

@@ -130,6 +130,7 @@ def report(state: State, backend: Backend, why: str) -> None:
     if after is before:
         return
     backend.reported = after
+    backend.young_until = max(backend.young_until, state.now + backend.pool.breaker.ramp_s)
     state.out.append(BreakerChanged(backend.policy.name, before, after, why))
     if backend.breaker.until is not None:
         state.alarm(backend.breaker.until)
