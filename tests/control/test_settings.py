@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,12 @@ def test_logs_are_one_json_object_a_line(tmp_path):
     done = run("-c", script, state=tmp_path)
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["event"] == "two\nlines x"
+
+
+def test_the_documentation_lists_exactly_the_variables_that_are_read():
+    source = (ROOT / "control" / "settings.py").read_text()
+    read = set(re.findall(r'(?:_setting|_flag|environ\.get)\(\s*"(\w+)"', source))
+    told = set(
+        re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "settings-control.md").read_text(), re.MULTILINE)
+    )
+    assert told == read
