@@ -71,6 +71,7 @@ class Process:
         self.state = State(gateways=settings.gateways)
         self.tally = Tally()
         self.quotas = Quotas(self.state, clocks, loop, answer=self._answer)
+        self.sharing = Sharing(self.quotas, settings.gateway_id, world.boot)
         gate = Gate(_empty_policy(settings), now=clocks.monotonic(), dice=world.dice)
         self.keeper = Gatekeeper(gate, self.quotas, loop=loop, now=clocks.monotonic)
         self.snapshots = Snapshots(
@@ -188,10 +189,9 @@ class Process:
 
     def _jobs(self) -> dict[str, Job]:
         place = read_place(self.settings.redis_url)
-        sharing = Sharing(self.quotas, self.settings.gateway_id, self.world.boot)
         jobs = {
             "snapshots": self.snapshots.run,
-            "quotas": sharing.run,
+            "quotas": self.sharing.run,
             "reports": self.reporter.run,
             "usage": self.usage.run,
             "explanations": self.explain.run,
@@ -253,6 +253,7 @@ class Process:
                 connection = await open_connection(read_place(self.settings.redis_url), name="farewell")
                 try:
                     await self.usage.send(connection)
+                    await self.sharing.farewell(connection)
                     await self.reporter.farewell(connection)
                 finally:
                     connection.close()

@@ -6,6 +6,8 @@ from gateway.contract.snapshot import GrantSpec
 from gateway.core.vocabulary import ShedReason
 from gateway.quotas.leases import BUSY_S, Lease, Month, Seats, Verdict
 
+_HAS = Verdict.HAS
+
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
@@ -42,11 +44,11 @@ class Account:
     seats: Seats | None = None
     month: Month | None = None
     pending: dict[str, int] = field(default_factory=dict)  # LLM tokens by ticket, in order of arrival
+    name: tuple[str, str] = field(init=False)  # tenant and pool
 
-    @property
-    def name(self) -> tuple[str, str]:
-        """Tenant and pool."""
-        return (self.grant.tenant, self.grant.pool)
+    def __post_init__(self) -> None:
+        """A grant's name never changes."""
+        self.name = (self.grant.tenant, self.grant.pool)
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -87,34 +89,29 @@ class Account:
         """`Verdict.HAS` (then call `take`), `Verdict.ASK`, or why not. The bound that helps latest is named first."""
         if self.month is not None and tokens > self.month.quota.remaining:
             return No(ShedReason.QUOTA_EXHAUSTED, None)
-        asks = False
-        refusals: list[No] = []
-        for lease, amount, reason in self._amounts(tokens):
-            verdict = lease.verdict(amount, now, gateways)
-            asks |= verdict is Verdict.ASK
-            if verdict is Verdict.SHORT:
-                refusals.append(No(reason, lease.retry_at(amount, now, gateways)))
+        one = _HAS if self.requests is None else self.requests.verdict(1.0, now, gateways)
+        many = _HAS if self.tokens is None else self.tokens.verdict(tokens, now, gateways)
+        seat = _HAS if self.seats is None else self.seats.verdict(now, gateways)
+        if one is _HAS and many is _HAS and seat is _HAS:
+            return _HAS
+        refusals = [
+            No(reason, lease.retry_at(amount, now, gateways))
+            for lease, verdict, amount, reason in (
+                (self.requests, one, 1.0, ShedReason.RATE_LIMITED),
+                (self.tokens, many, tokens, ShedReason.TOKEN_LIMITED),
+            )
+            if lease is not None and verdict is Verdict.SHORT
+        ]
         if refusals:
             return max(refusals, key=lambda no: float("inf") if no.retry_at is None else no.retry_at)
-        if self.seats is not None:
-            verdict = self.seats.verdict(now, gateways)
-            asks |= verdict is Verdict.ASK
-            if verdict is Verdict.SHORT:
-                return No(ShedReason.CONCURRENCY_LIMITED, now + BUSY_S)
-        return Verdict.ASK if asks else Verdict.HAS
-
-    def _amounts(self, tokens: int) -> list[tuple[Lease, float, ShedReason]]:
-        amounts: list[tuple[Lease, float, ShedReason]] = []
-        if self.requests is not None:
-            amounts.append((self.requests, 1.0, ShedReason.RATE_LIMITED))
-        if self.tokens is not None:
-            amounts.append((self.tokens, float(tokens), ShedReason.TOKEN_LIMITED))
-        return amounts
+        return No(ShedReason.CONCURRENCY_LIMITED, now + BUSY_S) if seat is Verdict.SHORT else Verdict.ASK
 
     def take(self, tokens: int) -> None:
         """Take what `decide` has allowed."""
-        for lease, amount, _ in self._amounts(tokens):
-            lease.take(amount)
+        if self.requests is not None:
+            self.requests.take(1.0)
+        if self.tokens is not None:
+            self.tokens.take(tokens)
         if self.seats is not None:
             self.seats.take()
         if self.month is not None:
@@ -131,8 +128,10 @@ class Account:
 
     def refund(self, reserved: int, now: float) -> None:
         """A reservation cost nothing after all."""
-        for lease, amount, _ in self._amounts(reserved):
-            lease.give(amount, now)
+        if self.requests is not None:
+            self.requests.give(1.0, now)
+        if self.tokens is not None:
+            self.tokens.give(float(reserved), now)
         if self.seats is not None:
             self.seats.release(now)
         if self.month is not None:

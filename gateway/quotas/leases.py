@@ -123,6 +123,11 @@ class Lease:
     def _is_fresh(self, now: float) -> bool:
         return self._exchanged_at is not None and now - self._exchanged_at <= FRESH_S
 
+    def rest(self) -> None:
+        """Nobody will use it any more: the next exchange gives everything back."""
+        self._used_at = float("-inf")
+        self.is_alone = False
+
     # -- alone ----------------------------------------------------------------------------------------------------
 
     def go_alone(self, now: float, gateways: int) -> None:
@@ -251,6 +256,10 @@ class Seats:
         """One has ended."""
         self.in_use = max(0, self.in_use - 1)
         self._freed_at = now
+
+    def rest(self) -> None:
+        """Nobody will use them any more: the next exchange gives all back but those in use."""
+        self._freed_at = float("-inf")
 
     def go_alone(self) -> None:
         """Valkey is away."""

@@ -104,6 +104,20 @@ class Sharing:
                 replies[i] = reply
         return replies
 
+    async def farewell(self, connection: Connection) -> None:
+        """Give everything back: this process ends and nothing is in flight any more.
+
+        Raises:
+            ValkeyGone: Valkey does not answer; what was held is nobody's after `FORGOTTEN_S`.
+        """
+        for account in self.quotas.accounts.values():
+            for lease in account.leases:
+                lease.rest()
+            if account.seats is not None:
+                account.seats.rest()
+        self.quotas.dirty.update(self.quotas.accounts)
+        await self._exchange(connection)
+
     # -- what there is to do for one account ----------------------------------------------------------------------
 
     def _steps(self, account: Account) -> Iterable[Step]:
