@@ -112,7 +112,7 @@ class Hub:
         self._wake = asyncio.Event()
 
     def _is_wanted(self) -> bool:
-        """Go on reading. Python 3.11's `wait_for`, inside the client, may swallow a cancellation: it is asked for here."""
+        """Go on reading. The client's `wait_for` may swallow a cancellation (Python 3.11): it is asked for here."""
         task = asyncio.current_task()
         is_cancelled = task is not None and task.cancelling() > 0
         return not self.is_closing and not is_cancelled and time.monotonic() - self._used_at < IDLE_STOP_S

@@ -6,6 +6,7 @@ frame, never a queue of old ones.
 """
 
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -46,7 +47,21 @@ class TooManyStreams(Exception):  # noqa: N818  # a verdict
     """This user has as many streams open as one may have."""
 
 
-def admit(hub: Hub, viewer: Viewer, policy: StreamPolicy) -> None:
+class Place:
+    """One of a user's streams. Given back when the stream ends, or when it is dropped before it ever began."""
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, hub: Hub, user: object) -> None:
+        hub.streams[user] = hub.streams.get(user, 0) + 1
+        self._finalizer = weakref.finalize(self, _give_back, hub.streams, user)
+
+    def leave(self) -> None:
+        """Count the stream out, once."""
+        self._finalizer()
+
+
+def admit(hub: Hub, viewer: Viewer, policy: StreamPolicy) -> Place:
     """Count a stream in.
 
     Raises:
@@ -54,22 +69,21 @@ def admit(hub: Hub, viewer: Viewer, policy: StreamPolicy) -> None:
     """
     if hub.streams.get(viewer.user, 0) >= policy.per_user:
         raise TooManyStreams
-    hub.streams[viewer.user] = hub.streams.get(viewer.user, 0) + 1
+    return Place(hub, viewer.user)
 
 
-def leave(hub: Hub, viewer: Viewer) -> None:
-    """Count a stream out."""
-    left = hub.streams.get(viewer.user, 0) - 1
+def _give_back(streams: dict[object, int], user: object) -> None:
+    left = streams.get(user, 0) - 1
     if left > 0:
-        hub.streams[viewer.user] = left
+        streams[user] = left
     else:
-        hub.streams.pop(viewer.user, None)
+        streams.pop(user, None)
 
 
-async def relay(hub: Hub, viewer: Viewer, policy: StreamPolicy) -> AsyncIterator[bytes]:
+async def relay(hub: Hub, viewer: Viewer, policy: StreamPolicy, place: Place) -> AsyncIterator[bytes]:
     """The stream's bytes until it has lived long enough, its viewer may not go on, or the process ends.
 
-    The caller has admitted the viewer; leaving is done here, however the stream ends.
+    `place` is what `admit` gave; it is given back here, however the stream ends.
     """
     try:
         yield f"retry: {RETRY_MS}\n\n".encode()
@@ -89,7 +103,7 @@ async def relay(hub: Hub, viewer: Viewer, policy: StreamPolicy) -> AsyncIterator
             seen = hub.version
             await hub.changed(seen, min(policy.idle_s, policy.recheck_s))
     finally:
-        leave(hub, viewer)
+        place.leave()
 
 
 def _news(hub: Hub, viewer: Viewer) -> bytes:

@@ -25,14 +25,14 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     policy: StreamPolicy = getattr(settings, "DASHBOARD_STREAM", StreamPolicy())
     viewer = _viewer(request, hub, access.username)
     try:
-        admit(hub, viewer, policy)
+        place = admit(hub, viewer, policy)
     except TooManyStreams:
         return HttpResponse(f"{policy.per_user}", status=429, content_type="text/plain")
     await hub.ready()
     watch_signals(hub)
     # The thread that answered this request keeps its database connection until the stream ends: give it back now.
     await sync_to_async(connections.close_all)()
-    response = StreamingHttpResponse(relay(hub, viewer, policy), content_type="text/event-stream")
+    response = StreamingHttpResponse(relay(hub, viewer, policy, place), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response

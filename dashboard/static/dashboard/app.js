@@ -110,7 +110,8 @@
   function submitDialog(form) {
     const buttons = form.querySelectorAll('button[type="submit"]');
     buttons.forEach((b) => { b.disabled = true; });
-    fetch(form.action, { method: 'POST', headers: HEADERS, body: new FormData(form) })
+    // Not form.action: the field called `action` hides that property.
+    fetch(form.getAttribute('action'), { method: 'POST', headers: HEADERS, body: new FormData(form) })
       .then((answer) => {
         if (isGone(answer)) { return null; }
         if ((answer.headers.get('content-type') || '').startsWith('application/json')) {

@@ -27,6 +27,11 @@ def viewer(user="d.reyes", may_go_on=None, page=lambda: b"<p>markup</p>"):
     return Viewer(user, may_go_on or always, ("overview",), page)
 
 
+def started(hub, viewer, policy):
+    """A stream as the view starts it."""
+    return relay(hub, viewer, policy, admit(hub, viewer, policy))
+
+
 def parsed(chunks):
     """(event, id, data) of everything that was sent."""
     found = []
@@ -65,8 +70,7 @@ def hub():
 
 async def test_a_frame_is_sent_as_it_is_with_its_id_and_the_page_after_it(hub):
     body = push(hub, time.time())
-    admit(hub, viewer(), QUICK)
-    found = await take(relay(hub, viewer(), QUICK), lambda f: "page" in kinds(f))
+    found = await take(started(hub, viewer(), QUICK), lambda f: "page" in kinds(f))
     assert kinds(found) == ["frame", "page"]
     assert found[0][2].encode() == body
     assert found[0][1] == hub.recent.frame_id
@@ -75,8 +79,7 @@ async def test_a_frame_is_sent_as_it_is_with_its_id_and_the_page_after_it(hub):
 
 async def test_a_slow_reader_gets_the_newest_frame_and_no_queue(hub):
     push(hub, 1000.0)
-    admit(hub, viewer(), QUICK)
-    stream = relay(hub, viewer(), QUICK)
+    stream = started(hub, viewer(), QUICK)
     first = [await anext(stream), await anext(stream)]
     for at in range(1001, 1010):
         push(hub, float(at))
@@ -91,15 +94,13 @@ async def test_a_page_is_made_once_for_all_who_see_the_same(hub):
     push(hub, 1000.0)
     viewers = [viewer(f"u{i}", page=lambda: made.append(1) or b"x") for i in range(5)]
     for each in viewers:
-        admit(hub, each, QUICK)
-        await take(relay(hub, each, QUICK), lambda f: "page" in kinds(f))
+        await take(started(hub, each, QUICK), lambda f: "page" in kinds(f))
     assert len(made) == 1
 
 
 async def test_without_a_new_frame_it_says_how_old_the_last_is(hub):
     push(hub, time.time() - 7)
-    admit(hub, viewer(), QUICK)
-    found = await take(relay(hub, viewer(), QUICK), lambda f: "idle" in kinds(f))
+    found = await take(started(hub, viewer(), QUICK), lambda f: "idle" in kinds(f))
     said = msgspec.json.decode(next(data for kind, _, data in found if kind == "idle"))
     assert said["is_up"] is True
     assert 7.0 <= said["age_s"] < 9.0
@@ -107,8 +108,7 @@ async def test_without_a_new_frame_it_says_how_old_the_last_is(hub):
 
 async def test_valkey_away_is_said_with_since_when(hub):
     hub._set_source(is_up=False, why="test")
-    admit(hub, viewer(), QUICK)
-    found = await take(relay(hub, viewer(), QUICK), lambda f: "idle" in kinds(f))
+    found = await take(started(hub, viewer(), QUICK), lambda f: "idle" in kinds(f))
     said = msgspec.json.decode(found[0][2])
     assert said == {"at": None, "age_s": None, "is_up": False, "since": hub.source.since}
 
@@ -121,23 +121,20 @@ async def test_it_ends_when_the_viewer_may_no_longer_see_it(hub):
 
     mine = viewer(may_go_on=may_go_on)
     policy = StreamPolicy(recheck_s=0.02, idle_s=0.01)
-    admit(hub, mine, policy)
-    found = await take(relay(hub, mine, policy), lambda f: False)
+    found = await take(started(hub, mine, policy), lambda f: False)
     assert found[-1] == ("bye", "", "signed-out")
     assert hub.streams == {}
 
 
 async def test_it_ends_after_its_lifetime(hub):
     policy = StreamPolicy(lifetime_s=0.05, idle_s=0.01)
-    admit(hub, viewer(), policy)
-    found = await take(relay(hub, viewer(), policy), lambda f: False)
+    found = await take(started(hub, viewer(), policy), lambda f: False)
     assert found[-1] == ("bye", "", "lifetime")
 
 
 async def test_it_ends_within_a_second_when_the_process_closes(hub):
     policy = StreamPolicy(idle_s=30.0, recheck_s=30.0)
-    admit(hub, viewer(), policy)
-    stream = relay(hub, viewer(), policy)
+    stream = started(hub, viewer(), policy)
     reading = asyncio.create_task(take(stream, lambda f: "bye" in kinds(f)))
     await asyncio.sleep(0.05)
     before = time.monotonic()
@@ -148,20 +145,32 @@ async def test_it_ends_within_a_second_when_the_process_closes(hub):
 
 async def test_a_user_has_so_many_streams_and_gets_one_back_by_closing_one(hub):
     mine, other = viewer(), viewer("m.okafor")
-    for _ in range(QUICK.per_user):
-        admit(hub, mine, QUICK)
+    held = [started(hub, mine, QUICK) for _ in range(QUICK.per_user)]
     with pytest.raises(TooManyStreams):
         admit(hub, mine, QUICK)
-    admit(hub, other, QUICK)
-    stream = relay(hub, mine, QUICK)
-    await anext(stream)
-    await stream.aclose()
-    admit(hub, mine, QUICK)
+    admit(hub, other, QUICK).leave()
+    await anext(held[0])
+    await held[0].aclose()
+    admit(hub, mine, QUICK).leave()
+
+
+async def test_a_stream_that_is_dropped_before_it_began_gives_its_place_back(hub):
+    stream = started(hub, viewer(), QUICK)
+    assert hub.streams == {"d.reyes": 1}
+    del stream
+    assert hub.streams == {}
+
+
+def test_a_place_is_given_back_once(hub):
+    first, second = admit(hub, viewer(), QUICK), admit(hub, viewer(), QUICK)
+    first.leave()
+    first.leave()
+    assert hub.streams == {"d.reyes": 1}
+    second.leave()
 
 
 async def test_a_cancelled_reader_gives_its_place_back(hub):
-    admit(hub, viewer(), QUICK)
-    reading = asyncio.create_task(take(relay(hub, viewer(), QUICK), lambda f: False))
+    reading = asyncio.create_task(take(started(hub, viewer(), QUICK), lambda f: False))
     await asyncio.sleep(0.05)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
