@@ -111,7 +111,7 @@ def test_nothing_heavy_is_loaded_and_memory_stays_small(tmp_path):
 async def test_sigterm_drains_and_ends_with_0_soon_after_the_last_answer(tmp_path):
     async with FakeBackend() as backend:
         on_disk(tmp_path, a_world(backend))
-        with gateway_process(tmp_path, NOWHERE, SLUICEGATE_DRAIN_DELAY_S="0.5") as gateway:
+        with gateway_process(tmp_path, NOWHERE, SLUICEGATE_DRAIN_DELAY_S="2") as gateway:
             gateway.terminate()
             await until(lambda: gateway.readyz().status_code == 503)
             assert gateway.readyz().json()["status"] == "draining"
