@@ -5,6 +5,7 @@ older version never replaces a newer one. What is in Valkey but not signed with 
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -53,7 +54,7 @@ class _Body:
     kind: str
     key: str
     version: tuple[int, int, int]
-    data: bytes
+    read: Callable[[], bytes]  # asked only where it has to be sent
 
 
 def signing_keys() -> tuple[SigningKey, ...]:
@@ -65,19 +66,31 @@ def signing_keys() -> tuple[SigningKey, ...]:
 def deliver_snapshot(client: "redis.Redis | None" = None) -> Delivery:
     """Send the newest revision, unless Valkey has it."""
     state = _state()
-    revision = PolicyRevision.objects.filter(number=state.revision).first()
-    if revision is None:
+    if state.revision == 0:
         return Delivery.NOTHING
-    version = (state.generation, 0, revision.number)
-    return _deliver(_Body("snapshot", keys.SNAPSHOT, version, bytes(revision.body)), client)
+    body = _Body(
+        "snapshot", keys.SNAPSHOT, (state.generation, 0, state.revision), lambda: _kept(state.revision)
+    )
+    return _deliver(body, client)
+
+
+def _kept(number: int) -> bytes:
+    return bytes(PolicyRevision.objects.values_list("body", flat=True).get(number=number))
 
 
 def deliver_overrides(client: "redis.Redis | None" = None) -> Delivery:
     """Send the overrides in force, unless Valkey has this version of the set."""
     state = _state()
-    body = overrides_body(state.overrides_version)
-    version = (state.generation, 0, state.overrides_version)
-    return _deliver(_Body("overrides", keys.OVERRIDES, version, codec.encode(body)), client)
+    version = state.overrides_version
+    return _deliver(
+        _Body(
+            "overrides",
+            keys.OVERRIDES,
+            (state.generation, 0, version),
+            lambda: codec.encode(overrides_body(version)),
+        ),
+        client,
+    )
 
 
 def republish_if_behind(client: "redis.Redis | None" = None) -> dict[str, Delivery]:
@@ -156,7 +169,7 @@ def _replace(connection: "redis.Redis", body: _Body) -> Delivery:
         header = Header(
             kind=body.kind, generation=generation, epoch=epoch, seq=seq, sent_at=time.time(), key_id=""
         )
-        sealed = seal(signing_keys()[0], header, body.data)
+        sealed = seal(signing_keys()[0], header, body.read())
         note = f"{body.kind} {seq}"
         if connection.eval(_REPLACE, 1, body.key, present, sealed, keys.CHANGES, note):
             log.info("delivered", kind=body.kind, version=seq)
