@@ -49,7 +49,9 @@ class Figure:
 
     def __str__(self) -> str:
         bound = "" if self.must is None else f"  must <= {self.must:g}"
-        return f"{self.name:<68} {self.value:>10.2f} {self.unit:<6}{bound}{'  MISSED' if self.is_missed else ''}"
+        return (
+            f"{self.name:<68} {self.value:>10.2f} {self.unit:<6}{bound}{'  MISSED' if self.is_missed else ''}"
+        )
 
 
 def policy(size: int = 1_000_000) -> GatePolicy:
@@ -177,7 +179,7 @@ def mixed_events(bench: Bench) -> tuple[float, float]:
 def refused_arrival() -> float:
     """Microseconds per arrival that a full queue sheds."""
     bench = Bench(WAITING, size=WAITING // 3 + 1)
-    arrivals = [bench.arrival() for _ in range(4_000)]
+    arrivals = [bench.arrival() for _ in range(500 * ROUNDS)]
     position = 0
     refused = 0
 
@@ -201,7 +203,7 @@ def whole_life() -> float:
     gate = Gate(policy(), now=0.0, dice=random.Random(1).random)  # noqa: S311  # jitter
     now = 0.0
     events = []
-    for index in range(4_000):
+    for index in range(500 * ROUNDS):
         arrived = Arrived(
             ticket=f"t{index}", pool="chat", tier=index % 3, tenant=f"tenant-{index % TENANTS}",
             prompt_tokens=400, max_output_tokens=120,

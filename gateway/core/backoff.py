@@ -31,9 +31,11 @@ ABANDONED_CREDIT = 0.2
 
 def retry_after(at: float, now: float) -> RetryAfter:
     """The answer that names the instant `at`: whole seconds, 1..60, never earlier than `at` (at most 60 s away)."""
-    after_s = max(1, math.ceil(at - now))
+    after_s = math.ceil(at - now)
     if now + after_s < at:
         after_s += 1
+    if after_s < 1:
+        after_s = 1
     return RetryAfter(at, min(LONGEST_S, after_s))
 
 
@@ -57,7 +59,9 @@ class Pacer:
         self, excess_s: float, step_s: float, cap_s: int, now: float, roll: float
     ) -> float:  # six numbers of one formula
         """The next free slot. `step_s`: cost / rate; `excess_s`: wait above the budget; `roll`: uniform in [0, 1)."""
-        slot = max(now + max(SHORTEST_S, excess_s), self.clock)
+        slot = now + (max(SHORTEST_S, excess_s))
+        if slot < self.clock:
+            slot = self.clock
         if slot - now > cap_s:
             return now + cap_s * (0.5 + 0.5 * roll)
         self.clock = slot + (PACE * step_s if step_s > 0 else UNMEASURED_STEP_S)
@@ -138,11 +142,12 @@ class RetryLedger:
 
     def grant(self, tenant: str, tier: int, amount: float, at: float) -> None:
         """Give credit that is valid from `at`."""
-        factor, until = self._factors.get(tenant, (1.0, 0.0))
-        if at < until:
-            amount *= factor
-        if amount <= 0.0:
-            return
+        if self._factors:
+            factor, until = self._factors.get(tenant, (1.0, 0.0))
+            if at < until:
+                amount *= factor
+            if amount <= 0.0:
+                return
         entry = self._entries.get((tenant, tier))
         if entry is None:
             entry = self._entries[tenant, tier] = Credits()

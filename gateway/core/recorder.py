@@ -9,7 +9,7 @@ again, bit for bit. A tape that ran over its length no longer begins at the star
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 from gateway.core.commands import Command, Decision
@@ -21,8 +21,7 @@ LONGEST_S = 3600.0
 SAMPLE = 100  # one ticket in so many is kept though nothing happened to it
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One decision about a ticket. `reason` is None where it was dispatched."""
 
     ticket: str
@@ -32,6 +31,9 @@ class Entry:
     tenant: str
     reason: ShedReason | None
     decision: Decision
+
+
+Fields = tuple[str, float, str, int, str, ShedReason | None, Decision]
 
 
 def is_sampled(ticket: str) -> bool:
@@ -46,25 +48,26 @@ class Recorder:
 
     def __init__(self, *, newest: int = NEWEST, longest_s: float = LONGEST_S) -> None:
         """Keep at most `newest` decisions, none older than `longest_s`."""
-        self._entries: deque[Entry] = deque(maxlen=newest)
+        self._entries: deque[Fields] = deque(maxlen=newest)
         self._longest_s = longest_s
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
+        return map(Entry._make, self._entries)
 
-    def add(self, entry: Entry) -> None:
-        """Keep one more; forget what is too old."""
+    def add(self, fields: Fields) -> None:
+        """Keep one more, given as the fields of an `Entry`; forget what is too old."""
         entries = self._entries
-        entries.append(entry)
-        while entries[0].at < entry.at - self._longest_s:
+        entries.append(fields)
+        oldest = fields[1] - self._longest_s
+        while entries[0][1] < oldest:
             entries.popleft()
 
     def find(self, ticket: str) -> Entry | None:
         """The newest decision about a ticket that is still known."""
-        return next((entry for entry in reversed(self._entries) if entry.ticket == ticket), None)
+        return next((Entry._make(fields) for fields in reversed(self._entries) if fields[0] == ticket), None)
 
 
 class Tape:

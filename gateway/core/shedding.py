@@ -31,28 +31,25 @@ from gateway.core.vocabulary import DropPolicy, ShedReason
 HIGH_PRESSURE = 0.9
 LOW_PRESSURE = 0.8
 TTFT_WEIGHT = 0.1
+LEAST_SHARE = 0.01  # below, this gateway's rate says nothing about the cluster's
 TTFT_FADE = 0.7  # per second without a sample
 
-LOAD_REASONS = frozenset(
-    {
-        ShedReason.RETRY_BUDGET,
-        ShedReason.QUEUE_FULL,
-        ShedReason.EARLY_DROP,
-        ShedReason.FAST_REJECT,
-        ShedReason.WATERMARK,
-        ShedReason.DISPLACED,
-        ShedReason.QUEUE_TIMEOUT,
-        ShedReason.DEADLINE,
-        ShedReason.ENGINE_BUSY,
-    }
-)
+# members of an Enum by name: looking one up in its class costs a quarter of a microsecond
+_DEADLINE = ShedReason.DEADLINE
+_DISPLACED = ShedReason.DISPLACED
+_EARLY_DROP = ShedReason.EARLY_DROP
+_FAST_REJECT = ShedReason.FAST_REJECT
+_QUEUE_FULL = ShedReason.QUEUE_FULL
+_QUEUE_TIMEOUT = ShedReason.QUEUE_TIMEOUT
+_RETRY_BUDGET = ShedReason.RETRY_BUDGET
 
 
 class Verdict(NamedTuple):
-    """No, and why."""
+    """No, and why. `is_load`: it is a refusal for load, to be paced and paid for with a retry credit."""
 
     reason: ShedReason
     decision: Decision
+    is_load: bool = True
 
 
 def delay_budget_s(tier: TierPolicy) -> float:
@@ -69,12 +66,14 @@ def objective_wait_s(tier: TierPolicy) -> float:
 class Facts:
     """What the policy of a tier comes to for one gateway."""
 
-    __slots__ = ("budget_s", "part", "size", "tenant_size")
+    __slots__ = ("budget_s", "drops_early", "part", "rejects_fast", "size", "tenant_size")
 
     def __init__(self, tier: TierPolicy, share: float, low_weight: float) -> None:
         """`low_weight`: the weights of all tiers below rank 0."""
         queue = tier.queue
         self.budget_s = delay_budget_s(tier)
+        self.drops_early = queue.drop is DropPolicy.EARLY_DROP
+        self.rejects_fast = queue.drop is DropPolicy.FAST_REJECT
         self.part = tier.share_cap if tier.rank == 0 else tier.weight / low_weight
         self.size = whole_share(queue.max_size, share)
         self.tenant_size = self.size + 1
@@ -105,6 +104,7 @@ class Shedding:
     """Judges tickets for one pool."""
 
     __slots__ = (
+        "_cluster_part",
         "_facts",
         "_has_first",
         "_is_latched",
@@ -166,6 +166,7 @@ class Shedding:
     def retune(self, share: float) -> None:
         """Work out what only changes with the policy or this gateway's share."""
         self.share = share
+        self._cluster_part = max(share, LEAST_SHARE)
         tiers = self.queues.tiers
         self._has_first = tiers[0].policy.rank == 0
         low_weight = sum(tier.policy.weight for tier in tiers if tier.policy.rank != 0)
@@ -201,8 +202,11 @@ class Shedding:
             verdict = self._judge_deadline(ticket.deadline_at, tier, wait, now)
         if verdict is None and not ticket.is_ordinary:
             verdict = self._judge_retry(ticket, tier, wait, now)
-        if verdict is None:
-            verdict = self._judge_policy(ticket, tier, wait, now)
+        facts = self._facts[tier.index]
+        if verdict is None and facts.drops_early and wait > facts.budget_s:
+            verdict = _no(_EARLY_DROP, "delay-budget", tier, wait, (wait, facts.budget_s))
+        if verdict is None and facts.rejects_fast:
+            verdict = self._judge_fast_reject(ticket, tier, wait, now)
         if verdict is None:
             verdict = self._judge_size(ticket, tier, wait)
         return verdict
@@ -214,14 +218,14 @@ class Shedding:
         if throttle.lets_pass():
             ticket.is_let_in = True
             return None
-        return _no(ShedReason.FAST_REJECT, "tier-throttle", tier, wait, (1.0, throttle.part))
+        return _no(_FAST_REJECT, "tier-throttle", tier, wait, (1.0, throttle.part))
 
     def _judge_deadline(self, deadline_at: float, tier: TierQueue, wait: float, now: float) -> Verdict | None:
         left = deadline_at - self.ttft_s - now
-        needed = wait if tier.policy.queue.drop is DropPolicy.EARLY_DROP else 0.0
+        needed = wait if self._facts[tier.index].drops_early else 0.0
         if left > needed:
             return None
-        return _no(ShedReason.DEADLINE, "deadline-at-arrival", tier, wait, (needed, left))
+        return _no(_DEADLINE, "deadline-at-arrival", tier, wait, (needed, left))
 
     def _judge_retry(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
         if self.credits.take(ticket.tenant, tier.policy.rank, now):
@@ -231,19 +235,7 @@ class Shedding:
         if not tier.waiting and pressure < HIGH_PRESSURE:
             ticket.is_ordinary = True
             return None
-        return _no(ShedReason.RETRY_BUDGET, "retry-credit", tier, wait, (pressure, HIGH_PRESSURE))
-
-    def _judge_policy(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
-        match tier.policy.queue.drop:
-            case DropPolicy.TAIL:
-                return None
-            case DropPolicy.EARLY_DROP:
-                budget = self._facts[tier.index].budget_s
-                if wait > budget:
-                    return _no(ShedReason.EARLY_DROP, "delay-budget", tier, wait, (wait, budget))
-                return None
-            case DropPolicy.FAST_REJECT:
-                return self._judge_fast_reject(ticket, tier, wait, now)
+        return _no(_RETRY_BUDGET, "retry-credit", tier, wait, (pressure, HIGH_PRESSURE))
 
     def _judge_fast_reject(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
         higher = 0
@@ -263,17 +255,17 @@ class Shedding:
             tenant = tier.tenants.get(ticket.tenant)
             if tenant is None or not tenant.tickets:
                 return None
-        return _no(ShedReason.FAST_REJECT, rule, tier, wait, (value, bound))
+        return _no(_FAST_REJECT, rule, tier, wait, (value, bound))
 
     def _judge_size(self, ticket: Ticket, tier: TierQueue, wait: float) -> Verdict | None:
         facts = self._facts[tier.index]
         tenant = tier.tenants.get(ticket.tenant)
         own = 0 if tenant is None else len(tenant.tickets)
         if own >= facts.tenant_size:
-            return _no(ShedReason.QUEUE_FULL, "tenant-size", tier, wait, (own, facts.tenant_size))
+            return _no(_QUEUE_FULL, "tenant-size", tier, wait, (own, facts.tenant_size))
         if tier.waiting < facts.size or self._makes_room(tier, own):
             return None
-        return _no(ShedReason.QUEUE_FULL, "size", tier, wait, (tier.waiting, facts.size))
+        return _no(_QUEUE_FULL, "size", tier, wait, (tier.waiting, facts.size))
 
     @staticmethod
     def _makes_room(tier: TierQueue, own: int) -> bool:
@@ -287,35 +279,35 @@ class Shedding:
             return None
         ticket = tier.newest_of_largest()
         wait = self.expected_wait_s(tier, ticket.tenant, tier.tenants[ticket.tenant].weight)
-        return ticket, _no(ShedReason.DISPLACED, "largest-backlog", tier, wait, (tier.largest, 1))
+        return ticket, _no(_DISPLACED, "largest-backlog", tier, wait, (tier.largest, 1))
 
     def limit_wait(self, ticket: Ticket) -> None:
         """Write down when the waiting of an admitted ticket ends, and by which rule."""
-        tier = self.queues.tier(ticket.tier).policy
-        ticket.expires_at = ticket.arrived_at + tier.queue.timeout_s
-        ticket.late_reason = ShedReason.QUEUE_TIMEOUT
+        tier = self.queues.tier(ticket.tier)
+        ticket.expires_at = ticket.arrived_at + tier.policy.queue.timeout_s
+        ticket.late_reason = _QUEUE_TIMEOUT
         if ticket.deadline_at is not None and ticket.deadline_at - self.ttft_s < ticket.expires_at:
             ticket.expires_at = ticket.deadline_at - self.ttft_s
-            ticket.late_reason = ShedReason.DEADLINE
-        if tier.queue.drop is DropPolicy.EARLY_DROP:
-            objective = ticket.arrived_at + objective_wait_s(tier)
+            ticket.late_reason = _DEADLINE
+        if self._facts[tier.index].drops_early:
+            objective = ticket.arrived_at + objective_wait_s(tier.policy)
             if objective < ticket.expires_at:
                 ticket.expires_at = objective
-                ticket.late_reason = ShedReason.DEADLINE
+                ticket.late_reason = _DEADLINE
 
     def late(self, ticket: Ticket, now: float) -> Verdict:
         """Why a ticket that waited too long is evicted."""
         tier = self.queues.tier(ticket.tier)
         tenant = tier.tenants.get(ticket.tenant)
         wait = self.expected_wait_s(tier, ticket.tenant, tenant.weight) if tenant else 0.0
-        rule = "timeout" if ticket.late_reason is ShedReason.QUEUE_TIMEOUT else "deadline-at-dequeue"
+        rule = "timeout" if ticket.late_reason is _QUEUE_TIMEOUT else "deadline-at-dequeue"
         numbers = (now - ticket.arrived_at, ticket.expires_at - ticket.arrived_at)
         return _no(ticket.late_reason, rule, tier, wait, numbers)
 
     def come_back(self, ticket: Ticket, verdict: Verdict, now: float, roll: float) -> RetryAfter:
         """The paced slot of a refusal for load; it grants ordinary traffic a retry credit from that slot."""
         tier = self.queues.tier(ticket.tier)
-        rate = self.tier_rate(tier) / max(self.share, 0.01)
+        rate = self.tier_rate(tier) / self._cluster_part
         step = ticket.cost / rate if rate > 0.0 else 0.0
         excess = verdict.decision.expected_wait_s - self._facts[tier.index].budget_s
         cap = tier.policy.queue.retry_after_max_s

@@ -64,7 +64,7 @@ def _configure_pools(state: State, before: GatePolicy, now: float) -> None:
 def _remove_pool(state: State, pool: Pool, now: float) -> None:
     """Evict what waits; what is in flight ends as usual."""
     pool.is_removed = True
-    verdict = Verdict(ShedReason.NO_BACKEND, Decision("pool-removed", 0.0, 0.0, 0, 0.0))
+    verdict = Verdict(ShedReason.NO_BACKEND, Decision("pool-removed", 0.0, 0.0, 0, 0.0), is_load=False)
     for tier in pool.queues.tiers:
         for ticket in list(tier.tickets()):
             shedder.evict(state, pool, ticket, verdict, now)

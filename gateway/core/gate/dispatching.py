@@ -12,6 +12,10 @@ from gateway.core.routing import Backend, choose
 from gateway.core.tickets import Stage, Ticket
 from gateway.core.vocabulary import ShedReason
 
+# members of an Enum by name: looking one up in its class costs a quarter of a microsecond
+_IN_FLIGHT = Stage.IN_FLIGHT
+_DEADLINE = ShedReason.DEADLINE
+
 
 def pump(state: State, pool: Pool, now: float) -> None:
     """Dispatch until nothing more fits."""
@@ -63,7 +67,7 @@ def _is_too_late(pool: Pool, head: Ticket, now: float) -> bool:
     if head.deadline_at is None or now + pool.shedding.ttft_s < head.deadline_at:
         return False
     head.expires_at = now
-    head.late_reason = ShedReason.DEADLINE
+    head.late_reason = _DEADLINE
     return True
 
 
@@ -86,7 +90,7 @@ def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend
     state.waiting -= 1
     state.attempts += 1
     ticket.attempt = state.attempts
-    ticket.stage = Stage.IN_FLIGHT
+    ticket.stage = _IN_FLIGHT
     ticket.backend = backend.policy.name
     ticket.dispatched_at = now
     ticket.charged = ticket.cost

@@ -12,6 +12,12 @@ from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
 from gateway.core.vocabulary import Fault, ShedReason
 
+# members of an Enum by name: looking one up in its class costs a quarter of a microsecond
+_IN_FLIGHT = Stage.IN_FLIGHT
+_WAITING = Stage.WAITING
+_CALLER_ERROR = Fault.CALLER_ERROR
+_ENGINE_BUSY = ShedReason.ENGINE_BUSY
+
 
 def progress(state: State, event: Progress, now: float) -> None:
     """LLM tokens arrived. Entries of tickets that are not in flight at this backend are ignored."""
@@ -60,10 +66,10 @@ def failed(state: State, event: Failed, now: float) -> None:
     backend = state.backends[ticket.backend]
     _end(state, backend, ticket, (prompt, output), now)
     _judged(state, backend, ticket, event.fault, now)
-    if event.fault is not Fault.CALLER_ERROR:
+    if event.fault is not _CALLER_ERROR:
         _grant(state, ticket, FAILED_CREDIT, now)
     if ticket.has_quota:
-        is_free = event.fault is not Fault.CALLER_ERROR and not output
+        is_free = event.fault is not _CALLER_ERROR and not output
         state.out.append(RefundQuota(ticket.id) if is_free else SettleQuota(ticket.id, prompt + output))
     _freed(state, backend, now)
 
@@ -84,7 +90,7 @@ def pushed_back(state: State, event: PushedBack, now: float) -> None:
         rest = backend.paused_until - now
         place = pool.queues.tier(ticket.tier).waiting
         decision = Decision("pushed-back-twice", 2.0, 1.0, place, rest, None, backend.policy.name)
-        shedder.turn_away(state, pool, ticket, Verdict(ShedReason.ENGINE_BUSY, decision), now)
+        shedder.turn_away(state, pool, ticket, Verdict(_ENGINE_BUSY, decision), now)
     else:
         ticket.was_pushed_back = True
         _wait_again(state, pool, ticket)
@@ -138,7 +144,7 @@ def report(state: State, backend: Backend, why: str) -> None:
 
 def _in_flight(state: State, ticket_id: str) -> Ticket | None:
     ticket = state.tickets.get(ticket_id)
-    return ticket if ticket is not None and ticket.stage is Stage.IN_FLIGHT else None
+    return ticket if ticket is not None and ticket.stage is _IN_FLIGHT else None
 
 
 def _answered(state: State, backend: Backend, ticket: Ticket, now: float) -> None:
@@ -196,7 +202,7 @@ def _release(pool: Pool, backend: Backend, ticket: Ticket, now: float) -> None:
 
 
 def _wait_again(state: State, pool: Pool, ticket: Ticket) -> None:
-    ticket.stage = Stage.WAITING
+    ticket.stage = _WAITING
     ticket.backend = ""
     pool.queues.push(ticket, state.weight_of(ticket), front=True)
     state.waiting += 1
