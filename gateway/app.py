@@ -6,7 +6,7 @@ model, tier. Everything that the caller did wrong is a `CallerError`, answered h
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from gateway.core.vocabulary import ShedReason
 from gateway.departure import EXTENSION, Departure
 from gateway.faults import CallerError, CallerFault
 from gateway.gatekeeper import Gatekeeper
-from gateway.proxy import Call, Proxy, Reply
+from gateway.proxy import Bodies, Call, Proxy, Reply
 from gateway.proxy.wire import standing_headers
 from gateway.quotas import Standing
 from gateway.refusals.answers import JSON, Answer, Headers, Shed, Wording, of_caller_error, of_shed
@@ -75,7 +75,7 @@ class App:
     Attributes:
         new_id: gives the next request id, unique for ever.
         standing: what a (tenant, pool) has left of its quotas; None where it has none.
-        buffered_bytes: bodies of requests on their way.
+        bodies: the memory that request bodies take.
         raises_ignored: wishes for a higher tier than the caller has; they change nothing and are counted.
     """
 
@@ -87,7 +87,7 @@ class App:
     settings: Bounds
     new_id: Callable[[], str]
     standing: Callable[[str, str], Standing | None]
-    buffered_bytes: int = 0
+    bodies: Bodies = field(default_factory=Bodies)
     raises_ignored: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,6 +128,7 @@ class App:
             else:
                 await self._listed(scope, reply, record)
         except CallerError as error:
+            record.error = error.fault.value
             wording = Wording(record.request_id, is_anthropic=endpoint is not None and endpoint.is_anthropic)
             await reply.whole(of_caller_error(error, wording))
 
@@ -186,14 +187,14 @@ class App:
         began_at = self.clocks.monotonic()
         body = await self._read_body(receive)
         record.bytes_in = len(body)
-        self.buffered_bytes += len(body)
+        known = Known(applied, caller, record, reply, wording, began_at)
+        call = self._understand(endpoint, headers, body, known)
+        del body
+        self.bodies.held_bytes += len(call.body)
         try:
-            call = self._understand(
-                endpoint, headers, body, Known(applied, caller, record, reply, wording, began_at)
-            )
             await self._watched(call, scope, receive)
         finally:
-            self.buffered_bytes -= len(body)
+            call.drop_body()
 
     def _authenticated(self, applied: Applied, headers: dict[bytes, bytes], record: Exchange) -> Caller:
         caller = authenticate(applied, headers, self.settings.key_pepper, self.clocks.wall())
@@ -214,7 +215,7 @@ class App:
         announced = int(length) if length.isdigit() else 0
         if announced > self.settings.max_body_bytes:
             raise _too_large(self.settings.max_body_bytes)
-        if self.buffered_bytes + announced > BUDGET_SHARE * self.settings.buffer_budget_bytes:
+        if self.bodies.held_bytes + announced > BUDGET_SHARE * self.settings.buffer_budget_bytes:
             return ShedReason.GATEWAY_OVERLOAD
         return None
 
@@ -273,6 +274,7 @@ class App:
             hints=hints,
             headers=headers,
             body=body,
+            bodies=self.bodies,
             applied=applied,
             pool=pool,
             grant=grant,

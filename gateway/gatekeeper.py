@@ -9,6 +9,7 @@ after the gate has ended it (refused, evicted) or after the first of them, more 
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -41,6 +42,8 @@ from gateway.core.events import (
 from gateway.core.gate import Gate
 from gateway.core.gauges import GateView
 from gateway.core.vocabulary import Fault
+
+log = logging.getLogger("sluicegate.gate")
 
 INNER_TICK_S = 0.05
 LAG_S = 0.02  # a pass that came later than this measures this process, not the engine
@@ -254,6 +257,13 @@ class Gatekeeper:
                 if self._timer is None or command.at < self._timer_at:
                     self._arm()
             case BreakerChanged():
+                log.warning(
+                    "breaker of %s: %s -> %s (%s)",
+                    command.backend,
+                    command.before,
+                    command.after,
+                    command.why,
+                )
                 if self.on_breaker is not None:
                     self.on_breaker(command)
             case _:

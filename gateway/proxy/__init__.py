@@ -5,7 +5,7 @@ what is known of a request. Bytes of a backend are passed on untouched; seat, to
 once, by `Gatekeeper`, whatever happens here.
 """
 
-from gateway.proxy.call import Call, Reply
+from gateway.proxy.call import Bodies, Call, Reply
 from gateway.proxy.service import Proxy
 
-__all__ = ["Call", "Proxy", "Reply"]
+__all__ = ["Bodies", "Call", "Proxy", "Reply"]

@@ -101,6 +101,7 @@ class Attempts:
         except EngineError as error:
             return await self._judge_event(call, error)
         except UpstreamError as error:
+            call.record.error = str(error)
             return await self._fault(call, error.fault)
         finally:
             exchange.abort()  # changes nothing after the end
@@ -123,6 +124,7 @@ class Attempts:
         return exchange
 
     async def _not_opened(self, call: Call, error: UpstreamError) -> Next:
+        call.record.error = str(error)
         first = call.record.attempts == 1
         if first:
             self._budget.earn()

@@ -63,6 +63,15 @@ class Reply:
         await self.end(answer.body)
 
 
+class Bodies:
+    """How many bytes of request bodies this gateway holds: what its memory budget is about."""
+
+    __slots__ = ("held_bytes",)
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call:
     """See the module. Made by `app` once it is known who asks for what; `proxy` takes it from there."""
@@ -71,7 +80,8 @@ class Call:
     ask: Ask
     hints: Hints
     headers: Mapping[bytes, bytes]
-    body: bytes
+    body: bytes  # needed until the answer begins
+    bodies: Bodies
     applied: Applied
     pool: PoolSpec
     grant: GrantSpec | None  # None: a fallback pool, which needs no grant
@@ -94,6 +104,11 @@ class Call:
     last_token_at: float = 0.0
     scale: float = 1.0  # LLM tokens per content event of this pool
     credit: float = 0.0  # part of a token that was not reported yet
+
+    def drop_body(self) -> None:
+        """The answer has begun, or none will: a stream that runs for minutes holds no prompt."""
+        self.bodies.held_bytes -= len(self.body)
+        self.body = b""
 
     def leave(self) -> None:
         """The caller has gone: give back everything at once and stop the backend's work, whatever is being awaited."""

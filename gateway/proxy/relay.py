@@ -108,6 +108,7 @@ class Relay:
         except UpstreamError as error:
             if not self._call.reply.is_started:
                 raise
+            self._call.record.error = str(error)
             await self._fail(Fault.MIDSTREAM if error.fault is Fault.CONNECTION else error.fault)
 
     async def _begin(self) -> bool:
@@ -123,6 +124,7 @@ class Relay:
             raise EngineError(reader.error)
         if not reply.is_started:
             await reply.start(200, self._headers)
+        self._call.drop_body()
         return await self._send(held)
 
     async def _hold(self) -> None:

@@ -46,6 +46,7 @@ from gateway.edge.server import Listener
 from gateway.gatekeeper import Gatekeeper
 from gateway.proxy import Proxy
 from gateway.proxy.wire import Targets
+from gateway.quotas import Quotas
 from gateway.state import Source, State, index
 from gateway.tally import Exchange, Tally
 from gateway.upstream import Upstream
@@ -155,6 +156,9 @@ class RunningGateway:
         self.dice = random.Random(7)  # noqa: S311  # repeatable
         self.gate = Gate(gate_policy(snapshot), now=time.monotonic(), dice=self.dice.random)
         self.quotas = quotas or ScriptedQuotas()
+        if quotas == "real":  # alone, as without Valkey: one gateway, whose share is the whole
+            self.quotas = Quotas(self.state, self.clocks, loop, answer=self._answer)
+            self.quotas.go_alone()
         self.keeper = Gatekeeper(self.gate, self.quotas, loop=loop, now=time.monotonic)
         self.tally = Tally()
         self.told: list[Exchange] = []
@@ -183,6 +187,11 @@ class RunningGateway:
         self.snapshot = snapshot
         self.state.applied = index(snapshot, (1, 0, snapshot.revision), Source.VALKEY, {})
         self.keeper.feed(Configured(gate_policy(snapshot)))
+        if isinstance(self.quotas, Quotas):
+            self.quotas.apply(self.state.applied)
+
+    def _answer(self, answer: QuotaGranted | QuotaDenied) -> None:
+        self.keeper.feed(answer)
 
     def _new_id(self) -> str:
         self.ids += 1
@@ -206,7 +215,8 @@ class RunningGateway:
             and self.keeper.open_tickets == 0
             and all(b.in_flight == 0 and b.kv_tokens == 0 and b.prefill_tokens == 0 for b in view.backends)
             and not getattr(self.quotas, "held", None)
-            and self.app.buffered_bytes == 0
+            and not getattr(self.quotas, "open_reservations", 0)
+            and self.app.bodies.held_bytes == 0
             and not len(self.proxy.in_flight)
             and self.tally.in_progress == 0
         )

@@ -129,6 +129,68 @@ async def test_a_request_refused_here_costs_nothing():
             assert list(quotas.settled.values()) == [12, 12]
 
 
+async def test_a_request_refused_for_concurrency_costs_no_rate():
+    """A03 A request refused locally must cost nothing: with the real quotas."""
+    async with FakeBackend() as backend:
+        world = with_grants(a_world(backend), requests_per_min=2, requests_burst=2, concurrency=1)
+        async with running(world, quotas="real") as gateway:
+            backend.then(Hold())
+            first = await gateway.caller().open()
+            await backend.until(lambda: backend.in_flight == 1)
+            for _ in range(5):
+                assert_shed(await gateway.caller().send(), "concurrency_limited")
+            backend.release()
+            assert (await (await first.head()).rest()).status == 200
+            second = await gateway.caller().send()
+            assert second.status == 200
+            assert second.header("x-ratelimit-remaining-requests") == "0"
+            assert_shed(await gateway.caller().send(), "rate_limited")
+            assert (await gateway.caller("t1").send()).status == 200
+            await gateway.rest()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_streamed_tokens_count_in_both_directions(stream: bool):
+    """A06 Streamed tokens count, both directions."""
+    async with FakeBackend(Sse(20, prompt=30)) as backend:
+        world = with_grants(a_world(backend), tokens_per_min=100, tokens_burst=100)
+        async with running(world, quotas="real") as gateway:
+            left = []
+            for _ in range(2):
+                assert (await gateway.caller().send(chat(stream=stream))).status == 200
+                await gateway.rest()
+                standing = gateway.quotas.standing("t0", "pool")
+                left.append(standing.tokens.remaining)
+            assert left == [50, 0]
+            third = await gateway.caller().send(chat(stream=stream))
+            assert_shed(third, "token_limited")
+            assert third.header("x-ratelimit-remaining-tokens") == "0"
+            assert len(backend.requests) == 2
+
+
+async def test_a_reservation_closes_the_race_and_settling_gives_the_rest_back():
+    """A07 Reservation closes the race, settlement gives the rest back."""
+    async with FakeBackend(Hold()) as backend:
+        pool = a_pool(limit=50)
+        world = with_queue(a_world(backend, pool=pool), max_size=50)
+        world = with_grants(world, tokens_per_min=1000, tokens_burst=1000)
+        async with running(world, quotas="real") as gateway:
+            twenty = [asyncio.create_task(gateway.caller().send(chat(max_tokens=400))) for _ in range(20)]
+            await until(lambda: sum(t.done() for t in twenty) >= 16)
+            passed = backend.in_flight
+            assert 1 <= passed <= 4  # prompt and predicted output, at most max_tokens, for each
+            for task in twenty:
+                if task.done():
+                    assert_shed(task.result(), "token_limited")
+            backend.default = Json()
+            backend.release()
+            answers = await asyncio.gather(*twenty)
+            assert sum(a.status == 200 for a in answers) == passed
+            await gateway.rest()
+            assert gateway.quotas.standing("t0", "pool").tokens.remaining >= 1000 - passed * 12 - 1
+            assert (await gateway.caller().send()).status == 200
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_the_limit_is_exact_under_a_burst(limit: int):
     """A05 The limit is exact under a burst."""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gateway.app import App
+from gateway.core.events import QuotaGranted
 from gateway.departure import EXTENSION, Departure
 from tests.fakes.backend import FakeBackend, Hold, Json, Sse, Status
 from tests.fakes.caller import chat
@@ -111,6 +112,21 @@ async def test_a_waiter_who_left_is_never_dispatched():
             assert (await (await first.head()).rest()).status == 200
             assert [r.json.get("user") for r in backend.requests] == [None, "stays"]
             await gateway.rest()
+
+
+async def test_a_caller_that_leaves_while_its_quota_is_asked_gets_it_back():
+    async with FakeBackend() as backend, running(quota_world(backend)) as gateway:
+        asked: list[str] = []
+        gateway.quotas.answer = lambda ticket, *_: asked.append(ticket)
+        leaving = await gateway.caller().open()
+        await until(lambda: len(asked) == 1)
+        await leaving.close()
+        await until(lambda: len(gateway.told) == 1)
+        gateway.quotas.held[asked[0]] = 7  # the answer comes late: it was granted meanwhile
+        gateway.keeper.feed(QuotaGranted(asked[0]))
+        assert gateway.quotas.refunded == asked
+        assert not backend.requests
+        await gateway.rest()
 
 
 class Stepper:

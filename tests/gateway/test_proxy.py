@@ -439,6 +439,37 @@ async def test_an_open_breaker_is_answered_by_another_pool(stream: bool):
             await gateway.rest()
 
 
+async def test_an_operator_may_answer_a_pool_from_its_fallback_for_a_while():
+    pool = a_pool(fallback=FallbackSpec(text="Maintenance.", tiers=(0, 1, 2)))
+    async with FakeBackend() as backend, running(a_world(backend, pool=pool)) as gateway:
+        override = Override(
+            kind=OverrideKind.POOL_FALLBACK, target="pool", value="on", expires_at=time.monotonic() + 0.5
+        )
+        gateway.keeper.feed(OverridesReceived((override,)))
+        answer = await gateway.caller().send()
+        assert answer.json["choices"][0]["message"]["content"] == "Maintenance."
+        assert not backend.requests
+        await asyncio.sleep(0.6)  # it ends by itself
+        assert (await gateway.caller().send()).header("x-sluicegate-fallback") is None
+        assert len(backend.requests) == 1
+
+
+async def test_a_stream_that_runs_holds_no_prompt():
+    async with FakeBackend(Sse(1000, gap_s=0.05)) as backend, running(a_world(backend)) as gateway:
+        conversation = await gateway.caller().open(chat(stream=True, pad="x" * 100_000))
+        await conversation.head()
+        await conversation.piece()
+        assert gateway.app.bodies.held_bytes == 0
+        await conversation.close()
+        await backend.until(lambda: backend.in_flight == 0)
+        backend.default = Hold()
+        conversation = await gateway.caller().open(chat(pad="x" * 100_000))
+        await backend.until(lambda: backend.in_flight == 1)
+        assert gateway.app.bodies.held_bytes > 100_000
+        await conversation.close()
+        await gateway.rest()
+
+
 async def test_refusals_speak_the_callers_language_and_the_operators_words():
     async with FakeBackend() as backend, running(a_world(backend)) as gateway:
         gateway.keeper.feed(forced_open())
