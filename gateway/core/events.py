@@ -32,6 +32,7 @@ class Arrived:
     has_quota: bool = (
         False  # True: some request bucket, token bucket or concurrency bound applies (see ReserveQuota)
     )
+    avoid: str | None = None  # the backend that just failed it, which another is to be tried for
 
 
 @dataclass(frozen=True, slots=True)

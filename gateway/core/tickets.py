@@ -30,6 +30,7 @@ class Ticket:
         "arrived_at",
         "ask",
         "attempt",
+        "avoid",
         "backend",
         "charged",
         "charged_weight",
@@ -67,6 +68,7 @@ class Ticket:
         self.deadline_at = event.deadline_at
         self.is_retry = event.is_retry
         self.has_quota = event.has_quota
+        self.avoid = event.avoid
         self.arrived_at = now
         self.stage = Stage.QUOTA
         self.ask = NOTHING  # what it asks of a backend: said once it is let in

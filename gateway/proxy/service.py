@@ -56,7 +56,7 @@ class Proxy:
         finally:
             self._close(call)
 
-    def _arrive(self, call: Call, name: str) -> Ticket:
+    def _arrive(self, call: Call, name: str, avoid: str | None = None) -> Ticket:
         timeout_s = call.hints.timeout_s
         grant = call.grant
         return self._keeper.arrive(
@@ -70,6 +70,7 @@ class Proxy:
                 weight=grant.weight if grant is not None else 1.0,
                 deadline_at=None if timeout_s is None else call.arrived_at + timeout_s,
                 is_retry=call.hints.is_retry,
+                avoid=avoid,
                 has_quota=grant is not None
                 and (
                     grant.requests_per_min is not None
@@ -101,7 +102,7 @@ class Proxy:
             return True
         after = await self._attempts.run(call, verdict)
         if after is Next.ELSEWHERE:
-            call.ticket = self._arrive(call, f"{call.record.request_id}.2")
+            call.ticket = self._arrive(call, f"{call.record.request_id}.2", verdict.backend)
         return after is Next.DONE
 
     def _close(self, call: Call) -> None:

@@ -51,6 +51,8 @@ def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
         backends = [backend for backend in backends if backend.freed > memo.seen]
     if pool.policy.watermark is not None:
         _hold(state, pool, backends, now)
+    if head.avoid is not None:
+        backends = _elsewhere(pool, backends, head.avoid, now)
     backend, account = choose(
         backends, head.ask, now, is_lowest=tier.is_lowest, longest_context=pool.longest_context
     )
@@ -60,6 +62,14 @@ def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
         return False
     _dispatch(state, pool, tier, head, backend)
     return True
+
+
+def _elsewhere(pool: Pool, backends: Sequence[Backend], avoid: str, now: float) -> Sequence[Backend]:
+    """Without the one that has just failed this ticket, as long as another one serves at all."""
+    others = [backend for backend in pool.backends if backend.policy.name != avoid]
+    if not any(backend.is_configured and not backend.is_open(now) for backend in others):
+        return backends
+    return [backend for backend in backends if backend.policy.name != avoid]
 
 
 def _is_too_late(pool: Pool, head: Ticket, now: float) -> bool:

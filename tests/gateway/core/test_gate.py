@@ -891,6 +891,24 @@ def test_the_other_backend_takes_over():
         book.sent(("a", healthy))
 
 
+def test_a_ticket_avoids_the_backend_that_failed_it_while_another_serves():
+    with Playbook(breaker_policy(1, 1)) as book:
+        book.arrive("a", avoid="b0")
+        book.sent(("a", "b1"))
+        book.arrive("b", avoid="b0")
+        book.waits()  # b0 has a seat; it is not for this one
+        book.arrive("c")
+        book.waits()  # in its order, behind b
+        book.feed(Finished("a", 1, 1))
+        assert {(d.ticket, d.backend) for d in book.take()} == {("b", "b1"), ("c", "b0")}
+
+
+def test_a_ticket_goes_back_to_the_backend_that_failed_it_where_no_other_serves():
+    with Playbook(breaker_policy(1)) as book:
+        book.arrive("a", avoid="b0")
+        book.sent(("a", "b0"))
+
+
 def test_a_vote_of_all_gateways_opens_a_breaker():
     with Playbook(breaker_policy(1)) as book:
         bounds = BackendBounds(backend="b0", breaker=BreakerState.OPEN)
