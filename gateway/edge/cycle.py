@@ -54,6 +54,7 @@ class EdgeCycle(RequestResponseCycle):
             on_response=protocol.on_response_complete,
         )
         self._protocol = protocol
+        self._head = b""  # goes out with the first piece of the body: one write less
         self.received = 0
         self.too_large = head.length > protocol.limits.body_bytes
         self.departure = Departure()
@@ -83,8 +84,13 @@ class EdgeCycle(RequestResponseCycle):
         finally:
             self.on_response = _nothing
 
+    @property
+    def is_on_the_wire(self) -> bool:
+        """Whether the caller has seen a part of the answer."""
+        return self.response_started and not self._head
+
     def _crashed(self) -> None:
-        if self.response_started:
+        if self.is_on_the_wire:
             self.transport.close()  # without the end of the message: recognisably incomplete
         elif not self.disconnected:
             self._protocol.refuse_cycle(self, framing.CRASH)
@@ -129,7 +135,7 @@ class EdgeCycle(RequestResponseCycle):
             raise RuntimeError("a header of the answer holds a line break")
         self.response_started = True
         self.waiting_for_100_continue = False
-        self.transport.write(head + b"\r\n")
+        self._head = head + b"\r\n"
 
     def _note(self, name: bytes, value: bytes) -> None:
         if name == b"content-length":
@@ -155,23 +161,26 @@ class EdgeCycle(RequestResponseCycle):
             raise RuntimeError("an answer goes on with http.response.body")
         body: bytes = message.get("body", b"")
         more: bool = message.get("more_body", False)
-        if self.scope["method"] == "HEAD":
-            self.expected_content_length = 0
-        elif self.chunked_encoding:
-            piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            self.transport.write(piece if more else piece + b"0\r\n\r\n")
-        else:
-            self._plain(body)
+        data = self._framed(body, more=more)
+        if self._head:
+            data, self._head = self._head + data, b""
+        if data:
+            self.transport.write(data)
         if not more:
             self._complete()
 
-    def _plain(self, body: bytes) -> None:
+    def _framed(self, body: bytes, *, more: bool) -> bytes:
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length = 0
+            return b""
+        if self.chunked_encoding:
+            piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return piece if more else piece + b"0\r\n\r\n"
         if self.chunked_encoding is False:
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0:
                 raise RuntimeError("the answer is longer than its Content-Length")
-        if body:
-            self.transport.write(body)
+        return body
 
     def _complete(self) -> None:
         if self.expected_content_length:

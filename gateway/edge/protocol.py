@@ -41,6 +41,9 @@ class _Part(Enum):
     BODY = auto()
 
 
+_BETWEEN, _HEAD, _BODY = _Part
+
+
 @dataclass(slots=True)
 class Serving:
     """What all connections of one listener share.
@@ -69,8 +72,9 @@ class EdgeProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, {})
         self.parser = httptools.HttpRequestParser(self)  # strict, unlike uvicorn's
         self.limits = serving.limits
+        self._most_headers = serving.limits.headers
         self._serving = serving
-        self._part = _Part.BETWEEN
+        self._part = _BETWEEN
         self._head_bytes = 0
         self._refusal: Refusal | None = None  # found while parsing
         self._last_words: Refusal | None = None  # to be sent after the answers before it
@@ -126,7 +130,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._found(framing.MALFORMED)
         if self._refusal is not None:
             self._refuse(self._refusal)
-        elif self._part is not _Part.BODY:
+        elif self._part is not _BODY:
             self._between_bodies(len(data))
         elif self._deadline.wait is not Wait.BODY:
             self._body_since = self.loop.time()
@@ -153,7 +157,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """A new request."""
         if self._is_over():
             return
-        self._part = _Part.HEAD
+        self._part = _HEAD
         self._head_bytes = 0
         self.url = b""
         self.headers = []
@@ -166,14 +170,13 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field: of the head, or a trailer."""
-        if self._is_over():
-            return
-        if self._part is _Part.BODY:
+        if self._part is _HEAD:
+            if len(self.headers) < self._most_headers:
+                self.headers.append((name.lower(), value))
+            else:
+                self._found(framing.LARGE_HEAD)
+        elif self._part is _BODY:
             self._found(framing.TRAILERS)
-        elif len(self.headers) >= self.limits.headers:
-            self._found(framing.LARGE_HEAD)
-        else:
-            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Take the head, or refuse it; start the application, or queue behind the answer in progress."""
@@ -184,7 +187,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if isinstance(head, Refusal):
             self._found(head)
             return
-        self._part = _Part.BODY
+        self._part = _BODY
         self._deadline.clear()
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         cycle = EdgeCycle(self, self._scope(method, version, head), head, keep_alive=keep_alive)
@@ -220,7 +223,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """The newest request has come whole."""
         if self._is_over():
             return
-        self._part = _Part.BETWEEN
+        self._part = _BETWEEN
         self._deadline.clear()
         self._head_bytes = 0
         self.cycle.more_body = False
@@ -266,7 +269,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._say(self._last_words)
         else:
             self.flow.resume_reading()
-            if self._part is _Part.BETWEEN:
+            if self._part is _BETWEEN:
                 self.cycle = self.scope = self.headers = None  # type: ignore[assignment]  # what idles costs little
                 self._deadline.expect(Wait.IDLE, self.limits.idle_s)
             else:
@@ -274,9 +277,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _end_after(self, cycle: EdgeCycle) -> None:
         """The answer was the last one of this connection."""
-        unread = (
-            cycle.more_body or bool(self.pipeline) or self.flow.read_paused or self._part is not _Part.BETWEEN
-        )
+        unread = cycle.more_body or bool(self.pipeline) or self.flow.read_paused or self._part is not _BETWEEN
         self.pipeline.clear()
         if unread:
             self._linger()
@@ -317,7 +318,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """Say no to the newest request, after the answers to those before it."""
         self._deaf = True
         self._refusal = refusal
-        if self._part is _Part.BODY:
+        if self._part is _BODY:
             cycle = cast("EdgeCycle", self.cycle)
             if cycle is self._answering:
                 self.refuse_cycle(cycle, refusal)
@@ -334,9 +335,8 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         self.pipeline.clear()
         self._answering = None
-        started = cycle.response_started
         cycle.leave()
-        if started:
+        if cycle.is_on_the_wire:
             self._close()  # in the middle of an answer: recognisably incomplete
         else:
             self._say(refusal, head_only=cycle.scope["method"] == "HEAD")
@@ -381,7 +381,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """A head that has not come whole is bounded in bytes and in time from its first byte."""
         if self._is_over():
             self._deaf = True
-        elif self._part is _Part.HEAD or self._head_bytes or self._deadline.wait in (Wait.IDLE, Wait.HEAD):
+        elif self._part is _HEAD or self._head_bytes or self._deadline.wait in (Wait.IDLE, Wait.HEAD):
             self._head_bytes += size
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(framing.LARGE_HEAD)
@@ -400,7 +400,7 @@ class EdgeProtocol(HttpToolsProtocol):
                 self._end_lingering()
 
     def _head_is_late(self) -> None:
-        if self._part is _Part.BETWEEN and not self._head_bytes:
+        if self._part is _BETWEEN and not self._head_bytes:
             self._close()  # it never began: nothing to answer
         elif self.flow.read_paused:
             self._deadline.expect(Wait.HEAD, self.limits.head_s)  # our doing: it waits behind an answer
@@ -408,7 +408,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._refuse(framing.SLOW_HEAD)
 
     def _check_body_rate(self) -> None:
-        if self._part is not _Part.BODY:
+        if self._part is not _BODY:
             return
         step_s = min(1.0, self.limits.body_grace_s)
         if self.flow.read_paused:

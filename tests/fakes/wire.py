@@ -81,6 +81,8 @@ async def _send(writer: asyncio.StreamWriter, pieces: tuple[bytes | float, ...])
     for piece in pieces:
         if isinstance(piece, float):
             await asyncio.sleep(piece)
+        elif writer.is_closing():
+            return
         else:
             writer.write(piece)
             await writer.drain()
