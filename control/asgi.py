@@ -15,7 +15,7 @@ except ImproperlyConfigured as error:
     sys.stderr.write(f"sluicegate: {error}\n")
     raise SystemExit(2) from None
 
-from control import checks  # noqa: E402  # needs the app registry
+from control import checks  # needs the app registry
 
 checks.refuse_to_start()
 application = ASGIHandler()

@@ -172,7 +172,9 @@ STATIC_ROOT = BASE_DIR / "staticfiles"
 _is_collected = (
     STATIC_ROOT / "staticfiles.json"
 ).is_file()  # an image collects them; a checkout finds them in place
-warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)  # hence the folder may be absent
+warnings.filterwarnings(
+    "ignore", message="No directory at", category=UserWarning
+)  # hence the folder may be absent
 WHITENOISE_USE_FINDERS = not _is_collected
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {
