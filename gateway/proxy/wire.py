@@ -1,6 +1,7 @@
 """What crosses to a backend and back: targets, and the header fields of both directions, by allowlist."""
 
 import logging
+import re
 
 from gateway.contract.snapshot import PoolSpec
 from gateway.proxy.call import Call
@@ -9,9 +10,11 @@ from gateway.refusals.answers import Headers
 from gateway.state import Applied, State
 from gateway.upstream import Target, Timeouts
 
+_match_printable = re.compile(rb"[ -~]{1,512}").fullmatch
+
 log = logging.getLogger("sluicegate.proxy")
 
-_TO_BACKEND = (b"traceparent", b"tracestate", b"anthropic-version", b"anthropic-beta", b"openai-beta")
+_TO_BACKEND = (b"tracestate", b"anthropic-version", b"anthropic-beta", b"openai-beta")
 _TO_CALLER = frozenset(
     {b"content-type", b"content-language", b"openai-processing-ms", b"openai-version", b"openai-model"}
 )
@@ -79,8 +82,13 @@ def request_headers(call: Call) -> Headers:
         (b"x-request-id", call.record.request_id.encode()),
         (b"x-sluicegate-tier", b"%d" % call.tier),
     ]
+    if call.hints.traceparent:
+        headers.append((b"traceparent", call.hints.traceparent.encode()))
     given = call.headers
-    headers += [(name, given[name]) for name in _TO_BACKEND if name in given]
+    for name in _TO_BACKEND:
+        value = given.get(name)
+        if value is not None and _match_printable(value):
+            headers.append((name, value))
     return headers
 
 

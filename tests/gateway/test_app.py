@@ -1,5 +1,6 @@
 import asyncio
 import json
+import random
 
 import msgspec
 import pytest
@@ -8,6 +9,8 @@ from gateway.contract import keyring
 from gateway.contract.snapshot import GrantSpec, KeySpec, PoolSpec, TenantSpec
 from gateway.core.events import DrainStarted
 from gateway.core.policy import PoolPolicy
+from gateway.departure import EXTENSION, Departure
+from gateway.requests.endpoints import ENDPOINTS
 from tests.fakes.backend import FakeBackend, Hold
 from tests.fakes.caller import Caller, chat
 from tests.fakes.gateway import PEPPER, Settings, a_pool, a_world, key_of, running
@@ -281,3 +284,89 @@ async def test_the_request_id_and_the_trace_are_passed_on():
         assert gateway.told[0].client_id == "mine?" + "x" * 59
         await gateway.caller().send(headers={"traceparent": "not a trace"})
         assert gateway.told[1].traceparent == ""
+
+
+NAMES = (
+    "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of", "tools",
+    "prompt", "input", "instructions", "system", "query", "documents", "content", "prompt_logprobs", "priority", "",
+)  # fmt: skip
+ATOMS = (
+    None, True, False, 0, -1, 1, 16, 1.5, 1e308, -1e308, 10**30, "", "m", "x" * 300, "\u0000", "\ud83d\ude00", [], {},
+    [[]], [{}], [None], {"role": "user", "content": "hi"}, {"type": "text", "text": None}, {"include_usage": True},
+)  # fmt: skip
+HEADERS = (
+    b"x-request-timeout-ms", b"x-stainless-retry-count", b"x-stainless-timeout", b"idempotency-key", b"accept-language",
+    b"x-sluicegate-tier", b"traceparent", b"x-request-id", b"content-length", b"content-encoding", b"x-api-key",
+    b"tracestate", b"anthropic-version", b"openai-beta",
+)  # fmt: skip
+
+
+class Fuzz:
+    """Requests that are a little or very wrong, the same ones in each run."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)  # noqa: S311  # repeatable
+
+    def value(self, depth: int = 0) -> object:
+        kind = self.dice.random()
+        if kind < 0.6 or depth > 3:
+            return self.dice.choice(ATOMS)
+        if kind < 0.8:
+            return [self.value(depth + 1) for _ in range(self.dice.randrange(4))]
+        return {self.dice.choice(NAMES): self.value(depth + 1) for _ in range(self.dice.randrange(4))}
+
+    def body(self) -> bytes:
+        members: dict[str, object] = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hi"}],
+            "input": "x",
+        }
+        for _ in range(self.dice.randrange(4)):
+            members[self.dice.choice(NAMES)] = self.value()
+        raw = bytearray(json.dumps(members).encode())
+        for _ in range(self.dice.choice((0, 0, 0, 1, 5))):
+            raw[self.dice.randrange(len(raw))] = self.dice.randrange(256)
+        return bytes(raw[: self.dice.choice((len(raw), len(raw), len(raw), len(raw) // 2))])
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        known = (b"authorization", b"Bearer " + key_of("t0").key.encode())
+        odd = [
+            (self.dice.choice(HEADERS), self.dice.randbytes(self.dice.randrange(12)))
+            for _ in range(self.dice.randrange(3))
+        ]
+        return [known, *odd]
+
+
+async def test_nothing_that_a_caller_sends_makes_a_500():
+    fuzz = Fuzz(3)
+    async with FakeBackend() as backend, running(a_world(backend, pool=a_pool(limit=50))) as gateway:
+        statuses: dict[int, int] = {}
+
+        async def one() -> None:
+            body, sent = fuzz.body(), []
+            messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive() -> dict[str, object]:
+                return messages.pop()
+
+            async def send(message: dict[str, object]) -> None:
+                sent.append(message)
+
+            scope = {
+                "type": "http",
+                "method": fuzz.dice.choice(("POST", "POST", "POST", "GET", "PUT")),
+                "path": fuzz.dice.choice((*ENDPOINTS, "/v1/chat/completions", "/v1/models", "/x")),
+                "headers": fuzz.headers(),
+                "extensions": {EXTENSION: Departure()},
+            }
+            await gateway.app(scope, receive, send)
+            status = sent[0]["status"]
+            assert sent[-1].get("more_body") is False, (scope, body)
+            statuses[status] = statuses.get(status, 0) + 1
+
+        for _ in range(60):
+            await asyncio.gather(*(one() for _ in range(20)))
+        assert set(statuses) <= {200, 400, 401, 404, 405, 409, 413, 415, 422, 429, 502}, statuses
+        assert statuses[200] > 50
+        assert statuses[400] > 100
+        await gateway.rest()

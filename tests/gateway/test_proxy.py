@@ -239,6 +239,20 @@ async def test_an_engine_that_crashes_mid_stream_is_told_without_its_done():
             assert gateway.told[0].reason == "midstream"
 
 
+async def test_an_error_after_a_committed_keep_alive_is_told_by_an_event():
+    pool = a_pool(sse_keepalive_s=0.05)
+    late = stream_of(0.2, b'data: {"error":{"message":"busy","code":503}}\n\ndata: [DONE]\n\n')
+    async with FakeBackend(late) as backend, running(a_world(backend, pool=pool)) as gateway:
+        answer = await gateway.caller().send(chat(stream=True))
+        assert answer.status == 200
+        assert answer.body.startswith(b": keep-alive\n\n")
+        assert [set(e) for e in answer.events] == [{"error"}]
+        backend.default = stream_of(0.2)
+        answer = await gateway.caller().send(chat(stream=True))
+        assert [set(e) for e in answer.events] == [{"error"}]
+        await gateway.rest()
+
+
 async def test_headers_of_one_hop_do_not_reach_the_next():
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\nx-secret: s\r\nset-cookie: a=b\r\n"
