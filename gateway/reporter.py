@@ -18,7 +18,7 @@ from gateway.contract.report import BackendGauges, GatewayReport, TenantGauge, T
 from gateway.core.gauges import BackendGauge, GateView, QueueGauge
 from gateway.state import State
 from gateway.tally import Tally, TierTally
-from gateway.valkey import Command, Connection, Link, ValkeyGone
+from gateway.valkey import Command, Connection, Link, ReplyError, ValkeyGone
 
 DEMAND_S = 3.0
 
@@ -55,10 +55,11 @@ class Reporter:
     async def _session(self, connection: Connection, link: Link) -> None:
         while True:
             try:
-                await connection.batch(self._commands())
+                replies = await connection.batch(self._commands())
             except ValkeyGone:
                 self.failed += 1
                 raise
+            self.failed += any(isinstance(reply, ReplyError) for reply in replies)  # say, no memory left
             link.came_up()
             due_at = self.clocks.monotonic() + self.interval_s
             await asyncio.sleep(self.interval_s)

@@ -146,3 +146,12 @@ async def test_a_farewell_takes_the_gateway_off_the_list(valkey):
     assert published(valkey) is None
     with valkey.client() as client:
         assert client.zcard(keys.GATEWAYS) == 0
+
+
+async def test_a_valkey_without_memory_refuses_reports_which_is_counted(valkey):
+    with valkey.client() as client:
+        client.config_set("maxmemory", 1)
+    reporter = a_reporter()
+    async with reporting(reporter, valkey) as link:
+        await until(lambda: reporter.failed > 1)
+        assert link.is_up
