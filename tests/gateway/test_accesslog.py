@@ -62,6 +62,20 @@ async def test_a_reader_that_reads_nothing_loses_lines_and_holds_up_nothing(monk
     os.close(writer)
 
 
+async def test_a_reader_that_reads_nothing_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(accesslog, "CLOSE_S", 0.1)
+    reader, writer = os.pipe()
+    log = AccessLog(writer, loop=asyncio.get_running_loop())
+    for n in range(3000):
+        log.write(an_exchange(n))
+    began = asyncio.get_running_loop().time()
+    await log.close()
+    assert asyncio.get_running_loop().time() - began < 2
+    os.close(reader)
+    await until(lambda: log.dropped == 3000)  # the thread is let go by the broken pipe
+    os.close(writer)
+
+
 async def test_a_reader_that_has_gone_is_counted():
     reader, writer = os.pipe()
     os.close(reader)
