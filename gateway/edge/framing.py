@@ -6,7 +6,10 @@ server or proxy reads differently is refused, not repaired. RFC 9110 section 7.2
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -64,13 +67,13 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _PATH = re.compile(rb"/[!-\"$-~]*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)(/?[^#]*)", re.IGNORECASE)
 # One look tells that a request has nothing but fields that cannot matter here: the usual case.
+_NONE: tuple[bytes, ...] = ()
 _FRAMING = frozenset(
     {b"content-length", b"transfer-encoding", b"host", b"expect", b"upgrade", b"te", b"trailer"}
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """What the edge found in a head that it takes."""
 
     target: bytes
@@ -93,7 +96,7 @@ def read_head(  # noqa: PLR0911  # one line per rule
     fields = _framing_fields(headers, limits)
     if isinstance(fields, Refusal):
         return fields
-    host = _host(fields.get(b"host", []), version)
+    host = _host(fields.get(b"host", _NONE), version)
     if host is None:
         return BAD_HOST
     path = _target(method, target, host)
@@ -102,10 +105,11 @@ def read_head(  # noqa: PLR0911  # one line per rule
     return _framing(fields, version, path)
 
 
-def _framing_fields(headers: Headers, limits: Limits) -> dict[bytes, list[bytes]] | Refusal:
-    names = b"".join([name for name, _ in headers])
+def _framing_fields(headers: Headers, limits: Limits) -> Mapping[bytes, Sequence[bytes]] | Refusal:
+    each = [name for name, _ in headers]
+    names = b"".join(each)
     values = b"".join([value for _, value in headers])
-    if names.translate(None, _NAME_BYTES) or not all(name for name, _ in headers):
+    if b"" in each or names.translate(None, _NAME_BYTES):
         return BAD_NAME
     if values.translate(None, _VALUE_BYTES):
         return MALFORMED
@@ -119,12 +123,17 @@ def _framing_fields(headers: Headers, limits: Limits) -> dict[bytes, list[bytes]
     return fields
 
 
-def _host(values: list[bytes], version: str) -> bytes | None:
+def _host(values: Sequence[bytes], version: str) -> bytes | None:
     """The one Host; b"" where HTTP/1.0 has none; None where it is missing, repeated or invalid."""
     if not values:
         return b"" if version == "1.0" else None
-    host = values[0].rstrip(b" \t")
-    return host if len(values) == 1 and _HOST.fullmatch(host) else None
+    return _valid_host(values[0]) if len(values) == 1 else None
+
+
+@lru_cache(maxsize=256)
+def _valid_host(value: bytes) -> bytes | None:
+    host = value.rstrip(b" \t")
+    return host if _HOST.fullmatch(host) else None
 
 
 def _target(method: bytes, target: bytes, host: bytes) -> bytes | None:
@@ -141,10 +150,10 @@ def _target(method: bytes, target: bytes, host: bytes) -> bytes | None:
 
 
 def _framing(  # noqa: PLR0911  # one line per rule
-    fields: dict[bytes, list[bytes]], version: str, path: bytes
+    fields: Mapping[bytes, Sequence[bytes]], version: str, path: bytes
 ) -> Head | Refusal:
-    lengths = fields.get(b"content-length", [])
-    codings = fields.get(b"transfer-encoding", [])
+    lengths = fields.get(b"content-length", _NONE)
+    codings = fields.get(b"transfer-encoding", _NONE)
     if lengths and codings:
         return TWO_FRAMINGS
     if b"upgrade" in fields:
@@ -155,13 +164,13 @@ def _framing(  # noqa: PLR0911  # one line per rule
         return BAD_CODING
     if lengths and (len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0])):
         return BAD_LENGTH
-    expects = _expectation(fields.get(b"expect", []), version)
+    expects = _expectation(fields.get(b"expect", _NONE), version)
     if expects is None:
         return EXPECTATION
     return Head(path, -1 if codings else int(lengths[0]) if lengths else 0, expects)
 
 
-def _expectation(values: list[bytes], version: str) -> bool | None:
+def _expectation(values: Sequence[bytes], version: str) -> bool | None:
     if not values or version == "1.0":
         return False  # RFC 9110 section 10.1.1: HTTP/1.0 expectations are ignored
     return True if len(values) == 1 and values[0].strip().lower() == b"100-continue" else None
