@@ -162,7 +162,7 @@ class Migration(migrations.Migration):
                 ('breaker_window_s', models.FloatField(default=10.0, verbose_name='breaker window, s')),
                 ('breaker_min_requests', models.PositiveIntegerField(default=10, verbose_name='breaker: fewest requests')),
                 ('breaker_failure_ratio', models.FloatField(default=0.5, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(1.0)], verbose_name='breaker: failure ratio')),
-                ('breaker_open_s', models.FloatField(default=5.0, verbose_name='breaker stays open, s')),
+                ('breaker_open_s', models.FloatField(default=2.0, verbose_name='breaker stays open, s')),
                 ('breaker_half_open_probes', models.PositiveSmallIntegerField(default=1, verbose_name='probes while half-open')),
                 ('breaker_probe_timeout_s', models.FloatField(default=10.0, verbose_name='probe timeout, s')),
                 ('breaker_ramp_s', models.FloatField(default=10.0, verbose_name='ramp after closing, s')),

@@ -213,7 +213,7 @@ class Pool(Guarded):
     breaker_window_s = models.FloatField(_("breaker window, s"), default=10.0)
     breaker_min_requests = models.PositiveIntegerField(_("breaker: fewest requests"), default=10)
     breaker_failure_ratio = models.FloatField(_("breaker: failure ratio"), default=0.5, validators=_RATIO)
-    breaker_open_s = models.FloatField(_("breaker stays open, s"), default=5.0)
+    breaker_open_s = models.FloatField(_("breaker stays open, s"), default=2.0)
     breaker_half_open_probes = models.PositiveSmallIntegerField(_("probes while half-open"), default=1)
     breaker_probe_timeout_s = models.FloatField(_("probe timeout, s"), default=10.0)
     breaker_ramp_s = models.FloatField(_("ramp after closing, s"), default=10.0)
