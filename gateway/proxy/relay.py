@@ -109,7 +109,8 @@ class Relay:
             if not self._call.reply.is_started:
                 raise
             self._call.record.error = str(error)
-            await self._fail(Fault.MIDSTREAM if error.fault is Fault.CONNECTION else error.fault)
+            fault = Fault.MIDSTREAM if error.fault is Fault.CONNECTION else error.fault
+            await self._fail(fault, is_between=self._reader.at_boundary)
 
     async def _begin(self) -> bool:
         """Hold back until the first event; False where the stream has been ended by then."""
@@ -151,6 +152,7 @@ class Relay:
                 seen = count
             if (out or reader.error is not None) and not await self._send(out):
                 return
+        is_between = reader.at_boundary
         tail = reader.finish()
         if reader.error is not None:
             await self._send(tail)
@@ -158,7 +160,7 @@ class Relay:
             self._observer.ended(self._call, None)
             await self._call.reply.end(tail)
         else:
-            await self._fail(Fault.MIDSTREAM)
+            await self._fail(Fault.MIDSTREAM, is_between=is_between)
 
     def _is_whole(self) -> bool:
         """Whether a stream that ended in order also came to its end: nothing is invented for one that did not."""
@@ -169,28 +171,28 @@ class Relay:
         """Pass bytes on; False where they held an error event, which has ended the stream."""
         error = self._reader.error
         if error is not None:
-            out = _before(out, error.payload)
-            if out:
-                await self._call.reply.body(out)
+            before_it = _before(out, error.payload)
+            if before_it:
+                await self._call.reply.body(before_it)
             self._exchange.abort()
-            await self._fail(Fault.MIDSTREAM)
+            await self._fail(Fault.MIDSTREAM, is_between=before_it is not None)
             return False
         before = self._now()
         await self._call.reply.body(out)
         self._call.is_lagging = self._now() - before > SLOW_WRITE_S
         return True
 
-    async def _fail(self, fault: Fault) -> None:
+    async def _fail(self, fault: Fault, *, is_between: bool) -> None:
         """End an answer that had begun: one error event, or a broken transfer where an event is half sent."""
         self._observer.ended(self._call, fault)
-        if self._reader.at_boundary:
+        if is_between:
             await self._call.reply.end(fault_event(fault, self._call.wording))
 
 
-def _before(out: bytes, payload: bytes) -> bytes:
-    """The events before the one that holds `payload`."""
+def _before(out: bytes, payload: bytes) -> bytes | None:
+    """The events before the one that holds `payload`; None where part of that one has been sent already."""
     at = out.find(payload)
     if at < 0:
-        return b""
+        return None
     begin = max(out.rfind(b"\n\n", 0, at) + 2, out.rfind(b"\r\n\r\n", 0, at) + 4)
     return out[:begin] if begin > 3 else b""

@@ -168,10 +168,10 @@ class Proxy:
         return True
 
     async def _answered_by_pool(self, call: Call, pool: str) -> bool:
-        """Ask the other pool; whatever it says is the answer. Its own fallback is not looked at."""
+        """Ask the other pool; whatever it says is the answer. Its own fallback is not looked at, a grant there is."""
         record, main, grant = call.record, call.pool, call.grant
         outcome, reason, decision = record.outcome, record.reason, record.decision
-        call.pool, call.grant = call.applied.pools[pool], None
+        call.pool, call.grant = call.applied.pools[pool], call.applied.grants.get((record.tenant, pool))
         record.fallback = True
         call.reply.extra = [(HEADER, b"pool")]
         call.ticket = self._arrive(call, f"{record.request_id}.f")

@@ -253,6 +253,73 @@ async def test_an_error_after_a_committed_keep_alive_is_told_by_an_event():
         await gateway.rest()
 
 
+async def test_a_half_sent_event_is_followed_by_a_broken_transfer_and_nothing_else():
+    whole, half = chat_chunk({"content": "one"}), chat_chunk({"content": "two"})[:40]
+    async with (
+        FakeBackend(stream_of(whole, 0.05, half, 0.05)) as backend,
+        running(a_world(backend)) as gateway,
+    ):
+        answer = await gateway.caller().send(chat(stream=True, stream_options={"include_usage": True}))
+        assert not answer.is_whole
+        assert answer.body == whole + half
+        crash = b'{"error":{"message":"dead","code":500}}'
+        backend.default = stream_of(
+            whole, 0.05, b"data: " + crash[:20], 0.05, crash[20:] + b"\n\n" + b"data: [DONE]\n\n"
+        )
+        torn = await gateway.caller().send(chat(stream=True, stream_options={"include_usage": True}))
+        assert not torn.is_whole
+        assert torn.body == whole + b"data: " + crash[:20]
+        held_back = await gateway.caller().send(chat(stream=True))
+        assert held_back.body.startswith(whole + b'data: {"error"')
+        await gateway.rest()
+
+
+async def test_a_stream_that_is_superseded_is_cut():
+    async with FakeBackend(Sse(1000, gap_s=0.01)) as backend, running(a_world(backend)) as gateway:
+        older = await gateway.caller().open(chat(stream=True), headers=KEY)
+        await older.head()
+        await older.piece()
+        backend.default = Sse(2)
+        newer = await gateway.caller().send(chat(stream=True), headers=KEY)
+        assert newer.text == "t0 t1 "
+        assert not (await older.rest()).is_whole
+        await gateway.rest()
+
+
+async def test_a_pool_that_vanishes_while_it_is_asked_still_answers():
+    async with FakeBackend(Hold()) as backend:
+        world = a_world(backend, pool=a_pool(limit=1))
+        async with running(world) as gateway:
+            asked = await gateway.caller().open()
+            await backend.until(lambda: backend.in_flight == 1)
+            queued = await gateway.caller().open()
+            await until(lambda: sum(q.waiting for q in gateway.keeper.view().queues) == 1)
+            other = a_pool("other", "x")
+            grants = tuple(msgspec.structs.replace(g, pool="other") for g in world.grants)
+            url = msgspec.structs.replace(
+                world.backends[0], policy=type(world.backends[0].policy)(name="be9", pool="other")
+            )
+            gateway.apply(
+                msgspec.structs.replace(world, revision=2, pools=(other,), backends=(url,), grants=grants)
+            )
+            backend.release()
+            assert (await (await asked.head()).rest()).status == 200
+            assert (await (await queued.head()).rest()).status in (429, 503)
+            assert (await gateway.caller().send()).status == 404
+            backend.default = Json()
+            assert (await gateway.caller().send(chat(model="x"))).status == 200
+            await gateway.rest()
+
+
+async def test_a_backend_that_moves_is_found_at_its_new_place():
+    async with FakeBackend() as old, FakeBackend() as new, running(a_world(old)) as gateway:
+        assert (await gateway.caller().send()).status == 200
+        moved = msgspec.structs.replace(gateway.snapshot.backends[0], url=new.url)
+        gateway.apply(msgspec.structs.replace(gateway.snapshot, revision=2, backends=(moved,)))
+        assert (await gateway.caller().send()).status == 200
+        assert (len(old.requests), len(new.requests)) == (1, 1)
+
+
 async def test_headers_of_one_hop_do_not_reach_the_next():
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\nx-secret: s\r\nset-cookie: a=b\r\n"

@@ -46,7 +46,7 @@ def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
     if now >= head.expires_at or _is_too_late(pool, head, now):
         evict(state, pool, head, pool.shedding.late(head, now), now)
         return True
-    backends = pool.backends
+    backends: Sequence[Backend] = pool.backends
     if is_known:
         backends = [backend for backend in backends if backend.freed > memo.seen]
     if pool.policy.watermark is not None:
