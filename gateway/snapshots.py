@@ -31,7 +31,6 @@ from gateway.contract.envelope import (
 from gateway.contract.overrides import Overrides
 from gateway.contract.snapshot import Snapshot
 from gateway.core.events import BackendBounds, BoundsReceived, Configured, Event, Override, OverridesReceived
-from gateway.core.vocabulary import OverrideKind
 from gateway.credentials import resolve_all
 from gateway.state import Applied, Source, State, Version, index
 from gateway.valkey import Connection, Link, ValkeyGone
@@ -208,7 +207,11 @@ class Snapshots:
         backends = tuple(_backend_bounds(b, seats.get(b.backend), control_now) for b in bounds.backends)
         self.state.gateways = max(1, len(bounds.gateways))
         self.state.bounds_version = header.version
-        self.deliver(BoundsReceived(share=share, backends=backends, epoch=header.epoch))
+        offset_s = self.clocks.monotonic() - control_now
+        retry_factors = tuple((r.tenant, r.factor, r.until + offset_s) for r in bounds.retry_budgets)
+        self.deliver(
+            BoundsReceived(share=share, backends=backends, epoch=header.epoch, retry_factors=retry_factors)
+        )
 
     def _own_part(self, bounds: Bounds) -> tuple[float, dict[str, int]]:
         """This gateway's share and seats. One that the slow loop does not know yet counts itself in."""
@@ -224,9 +227,6 @@ class Snapshots:
             for o in overrides.overrides
         )
         self.state.overrides_version = overrides.version
-        self.state.fallback_until = {
-            o.target: o.expires_at for o in in_force if o.kind is OverrideKind.POOL_FALLBACK
-        }
         self.deliver(OverridesReceived(in_force))
 
     def _control_now(self, header: Header) -> float:

@@ -95,12 +95,6 @@ class State:
     snapshot_refused: str | None = None  # why the newest snapshot was refused; None where it was not
     bounds_version: Version = (0, 0, 0)
     overrides_version: int = 0
-    fallback_until: Mapping[str, float] = field(default_factory=dict)  # by pool, monotonic: an override's
-
-    def is_on_fallback(self, pool: str, now: float) -> bool:
-        """True while an override answers the pool from its fallback. `now` is monotonic."""
-        until = self.fallback_until.get(pool)
-        return until is not None and now < until
 
     @property
     def degraded(self) -> bool:

@@ -12,11 +12,10 @@ import pytest
 from gateway import lastgood
 from gateway.clocks import Clocks
 from gateway.contract import keys
-from gateway.contract.bounds import BackendBound, GatewayShare
+from gateway.contract.bounds import BackendBound, GatewayShare, RetryBudget
 from gateway.contract.envelope import SigningKey
 from gateway.contract.overrides import Overrides
 from gateway.core.events import BoundsReceived, Configured, Event, OverridesReceived
-from gateway.core.vocabulary import OverrideKind
 from gateway.places import read_place
 from gateway.snapshots import Skew, Snapshots
 from gateway.state import Source, State
@@ -173,6 +172,14 @@ def test_the_age_of_telemetry_does_not_depend_on_how_far_the_clocks_are_apart(re
     assert receiver.events[-1].backends[0].telemetry_age_s == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("skew_s", [0.0, 3600.0])
+def test_a_held_back_retry_budget_ends_on_time_whatever_the_clocks_say(tmp_path, skew_s):
+    receiver = Receiver(tmp_path, Hands(monotonic=500.0, wall=NOW + skew_s))
+    budgets = (RetryBudget(tenant="acme", factor=0.5, until=NOW + 30),)
+    receiver.take("bounds", sealed(some_bounds(1, 1, retry_budgets=budgets), (1, 1, 1)), is_live=True)
+    assert receiver.events[-1].retry_factors == (("acme", 0.5, pytest.approx(530.0)),)
+
+
 def test_telemetry_that_lay_in_valkey_for_an_hour_is_an_hour_old(receiver):
     backends = (BackendBound(backend="b1", scraped_at=NOW - 3600),)
     data = sealed(some_bounds(1, 1, backends=backends), (1, 1, 1), sent_at=NOW - 3600)
@@ -219,14 +226,6 @@ def test_an_override_that_was_read_late_has_only_its_rest_left(tmp_path):
     receiver = Receiver(tmp_path, Hands(monotonic=500.0, wall=NOW + 45))
     receiver.take("overrides", sealed(in_force(an_override()), (1, 0, 1)))
     assert receiver.events[-1].overrides[0].expires_at == pytest.approx(515.0)
-
-
-def test_a_pool_is_on_its_fallback_until_the_override_expires(receiver):
-    spec = an_override(kind=OverrideKind.POOL_FALLBACK, target="chat", value="on")
-    receiver.take("overrides", sealed(in_force(spec), (1, 0, 1)), is_live=True)
-    state, now = receiver.state, receiver.hands.monotonic
-    assert (state.is_on_fallback("chat", now), state.is_on_fallback("chat", now + 60)) == (True, False)
-    assert not state.is_on_fallback("other", now)
 
 
 # -- disk --------------------------------------------------------------------------------------------------------------
