@@ -23,6 +23,7 @@ from gateway.core.commands import RetryAfter
 PACE = 0.7
 SHORTEST_S = 1.0
 LONGEST_S = 60
+LEAST_STEP_S = 0.001  # between slots however fast the service is: two callers never get the same one
 UNMEASURED_STEP_S = 0.05  # between slots while no service rate is known
 CREDIT_VALID_S = 60
 FAILED_CREDIT = 1.0
@@ -64,7 +65,7 @@ class Pacer:
             slot = self.clock
         if slot - now > cap_s:
             return now + cap_s * (0.5 + 0.5 * roll)
-        self.clock = slot + (PACE * step_s if step_s > 0 else UNMEASURED_STEP_S)
+        self.clock = slot + (max(PACE * step_s, LEAST_STEP_S) if step_s > 0 else UNMEASURED_STEP_S)
         return slot
 
 

@@ -219,7 +219,8 @@ class Shell:
                 self.wake_at = command.at
             case ReserveQuota():
                 known = self.known[command.ticket]
-                assert known.stage == "new" and known.event.has_quota
+                assert known.stage == "new"
+                assert known.event.has_quota
                 known.stage = "quota"
             case Dispatch():
                 self._dispatched(command)
