@@ -7,25 +7,45 @@ keeps connections after early answers, and answers a crash in plain text.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.departure import Departure
 from gateway.edge import framing
+from gateway.edge.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from uvicorn._types import ASGI3Application, ASGIReceiveEvent, HTTPScope
-
-    from gateway.edge.protocol import EdgeProtocol
+    from uvicorn.protocols.http.flow_control import FlowControl
+    from uvicorn.server import ServerState
 
     Message = Mapping[str, Any]
 
 _LOG = logging.getLogger("gateway.edge")
 _BODILESS = frozenset({204, 304})
 _DISCONNECT: "ASGIReceiveEvent" = {"type": "http.disconnect"}
+
+
+class Connection(Protocol):
+    """What a cycle needs of the connection that it is on (`protocol.EdgeProtocol`)."""
+
+    transport: asyncio.Transport
+    flow: "FlowControl"
+    server_state: "ServerState"
+    limits: Limits
+
+    @property
+    def draining(self) -> bool:
+        """Whether answers end their connections now."""
+
+    def on_response_complete(self) -> None:
+        """The answer is complete."""
+
+    def refuse_cycle(self, cycle: "EdgeCycle", refusal: framing.Refusal) -> None:
+        """Answer instead of the application."""
 
 
 class EdgeCycle(RequestResponseCycle):
@@ -38,7 +58,7 @@ class EdgeCycle(RequestResponseCycle):
     """
 
     def __init__(
-        self, protocol: "EdgeProtocol", scope: "HTTPScope", head: framing.Head, *, keep_alive: bool
+        self, protocol: Connection, scope: "HTTPScope", head: framing.Head, *, keep_alive: bool
     ) -> None:
         super().__init__(
             scope=scope,
