@@ -142,7 +142,7 @@ async def test_callers_that_read_slowly_slow_the_backend_and_nobody_else():
         backend.then(*[Flood(200 << 20)] * 5)
         body = json.dumps(chat(stream=True)).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {key_of('t2').key}\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {key_of('t1').key}\r\n"
         )
         request = (
             f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
