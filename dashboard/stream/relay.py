@@ -111,7 +111,8 @@ def _news(hub: Hub, viewer: Viewer) -> bytes:
     if recent is None:
         return _idle(hub)
     frame = hub.part(("frame",), lambda: event("frame", recent.body, recent.frame_id))
-    return frame + hub.part(viewer.page_key, lambda: event("page", viewer.page()))
+    page = hub.part(viewer.page_key, lambda: event("page", viewer.page()))
+    return frame + page if hub.source.is_up else frame + page + _idle(hub)
 
 
 def _idle(hub: Hub) -> bytes:

@@ -45,9 +45,9 @@ def overview(request: HttpRequest, page: Page) -> HttpResponse:
         "range_s": RANGES_S[chosen_range],
     }
     if page.recent is not None:
-        context |= panels(
-            Scene(page.recent.frame, page.recent.samples, page.recent.events, page.now, pool, by)
-        )
+        recent = page.recent
+        scene = Scene(recent.frame, recent.samples, recent.events, page.now, pool, by)
+        context |= panels(scene) | {"is_stale": scene.is_stale or not page.source.is_up}
     return render(request, "dashboard/overview.html", context)
 
 

@@ -15,7 +15,8 @@ from django.urls import reverse
 from control import selectors
 from control.selectors import Access
 from dashboard.panels.chrome import chrome
-from dashboard.panels.wording import stamp
+from dashboard.panels.scene import STALE_AFTER_S
+from dashboard.panels.wording import duration, stamp
 from dashboard.stream.history import Recent
 from dashboard.stream.hub import Hub, Source, current_hub
 
@@ -34,15 +35,17 @@ class Page:
     def shell(self, here: str) -> dict[str, Any]:
         """What base.html prints around a page's own part."""
         frame = self.recent.frame if self.recent else None
+        age_s = max(0.0, self.now - frame.at) if frame else None
         return {
             "here": here,
             "access": self.access,
             "frame_at": frame.at if frame else None,
             "as_of": stamp(frame.at) if frame else "",
-            "age_s": max(0.0, self.now - frame.at) if frame else None,
+            "age_s": age_s,
+            "lost": duration(age_s) if age_s is not None and age_s > STALE_AFTER_S else "",
             "now": self.now,
             "is_up": self.source.is_up,
-            "down_since": stamp(self.source.since),
+            "down_since": stamp(frame.at if frame else self.source.since),
             "chrome": chrome(frame, self.now) if frame else None,
         }
 

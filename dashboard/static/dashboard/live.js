@@ -85,7 +85,8 @@
       const frame = JSON.parse(ev.data), first = at === null;
       if (at !== null && frame.at <= at) { seenAt = Math.max(seenAt, performance.now() - 1000 * Math.max(0, window.SG.serverNow() - frame.at)); }
       else { seenAt = performance.now() - 1000 * Math.min(60, Math.max(0, window.SG.serverNow() - frame.at)); }
-      at = frame.at; down = null; offline = false; refusedN = 0;
+      if (at === null || frame.at > at) { down = null; }       /* the last known frame again is no sign of life */
+      at = frame.at; offline = false; refusedN = 0;
       document.dispatchEvent(new CustomEvent('sg:frame', { detail: frame }));
       if (first && overview) { location.reload(); return; }         /* the page had nothing to show: now it has */
       showAge();

@@ -106,6 +106,13 @@ async def test_without_a_new_frame_it_says_how_old_the_last_is(hub):
     assert 7.0 <= said["age_s"] < 9.0
 
 
+async def test_the_last_known_frame_of_a_lost_valkey_is_never_sent_alone(hub):
+    push(hub, time.time())
+    hub._set_source(is_up=False, why="test")
+    found = await take(started(hub, viewer(), QUICK), bool)
+    assert kinds(found) == ["frame", "page", "idle"]
+
+
 async def test_valkey_away_is_said_with_since_when(hub):
     hub._set_source(is_up=False, why="test")
     found = await take(started(hub, viewer(), QUICK), lambda f: "idle" in kinds(f))

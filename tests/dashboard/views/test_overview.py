@@ -43,6 +43,8 @@ def test_an_old_frame_is_never_shown_as_live(signed_in, valkey):
     text = page(signed_in("vera"))
     assert "is-stale" in text
     assert "Last known:" in text
+    assert "No frame for 60" in text
+    assert "Live " not in text.split('id="live-words"')[1].split("</span>")[0]
 
 
 @pytest.mark.parametrize(
