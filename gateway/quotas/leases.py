@@ -202,11 +202,18 @@ class Lease:
 
 
 class Seats:
-    """This gateway's part of a tenant's concurrency limit."""
+    """This gateway's part of a tenant's concurrency limit.
+
+    While there is traffic as many are held as were lately in use at once and a quarter more, so that requests that come
+    and go ask nothing; but in reserve never more than half of what nobody uses, so that the others find seats too.
+    """
 
     __slots__ = (
+        "_before",
         "_exchanged_at",
         "_freed_at",
+        "_most",
+        "_since",
         "allotted",
         "free",
         "in_use",
@@ -227,6 +234,8 @@ class Seats:
         self.is_asking = False  # an exchange is under way
         self._exchanged_at: float | None = None
         self._freed_at = float("-inf")
+        self._most = self._before = 0  # in use at once: in this period of `IDLE_S`, and in the one before
+        self._since = float("-inf")
 
     def __repr__(self) -> str:
         return f"<Seats {self.in_use}/{self.allotted} of {self.limit}, alone={self.is_alone}>"
@@ -251,6 +260,8 @@ class Seats:
     def take(self) -> None:
         """One more begins."""
         self.in_use += 1
+        if self.in_use > self._most:
+            self._most = self.in_use
 
     def release(self, now: float) -> None:
         """One has ended."""
@@ -267,8 +278,8 @@ class Seats:
         self.is_asking = False
 
     def request(self, now: float, pending: int) -> int | None:
-        """How many seats in all to ask for; None: nothing to tell. A spare seat is kept while there is traffic."""
-        spare = 1 if now - self._freed_at <= IDLE_S else 0
+        """How many seats in all to ask for; None: nothing to tell. Spare seats are kept while there is traffic."""
+        spare = self._spare(now) if now - self._freed_at <= IDLE_S else 0
         wanted = max(self.in_use, min(self.limit, self.in_use + max(pending, spare)))
         is_due = self._exchanged_at is None or now - self._exchanged_at >= HEARTBEAT_S
         is_news = wanted != self.allotted or pending or self.is_alone
@@ -277,6 +288,14 @@ class Seats:
         self.allotted = min(self.allotted, wanted)  # what is being given back can't be taken meanwhile
         self.is_asking = True
         return wanted
+
+    def _spare(self, now: float) -> int:
+        """How many to hold beyond those in use; at least one."""
+        if now - self._since > IDLE_S:
+            self._before, self._most, self._since = self._most, self.in_use, now
+        recent = max(self._most, self._before)
+        unused = self.limit - self.others - self.in_use
+        return max(1, min(recent + recent // 4 - self.in_use, unused // 2))
 
     def exchanged(self, allotted: int, others: int, now: float) -> None:
         """Valkey has answered."""

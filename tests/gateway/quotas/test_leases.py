@@ -182,6 +182,46 @@ def test_a_freed_seat_is_kept_a_moment_then_given_back():
     assert seats.allotted == 0
 
 
+def test_requests_that_come_and_go_ask_nothing_once_their_peak_is_known():
+    seats = some_seats(100)
+    seats.exchanged(32, 0, 0.0)
+    for _ in range(32):
+        seats.take()
+    for _ in range(32):
+        seats.release(0.1)
+    assert seats.request(0.1, 0) == 40  # the peak and a quarter
+    seats.exchanged(40, 0, 0.1)
+    for at in (0.2, 0.5, 0.9):
+        assert seats.request(at, 0) is None
+        assert seats.verdict(at, 1) is Verdict.HAS
+
+
+def test_what_is_held_in_reserve_leaves_the_others_half_of_what_nobody_uses():
+    seats = some_seats(100)
+    seats.exchanged(80, 10, 0.0)
+    for _ in range(80):
+        seats.take()
+    for _ in range(70):
+        seats.release(0.1)
+    assert seats.request(0.1, 0) == 10 + (100 - 10 - 10) // 2
+
+
+def test_a_peak_is_forgotten_with_the_second_period_after_it():
+    seats = some_seats(100)
+    seats.exchanged(40, 0, 0.0)
+    for _ in range(40):
+        seats.take()
+    for _ in range(40):
+        seats.release(0.1)
+    seats.request(0.1, 0)
+    for at in (1.2, 2.4):
+        seats.take()
+        seats.release(at)
+        wanted = seats.request(at, 0)
+        seats.exchanged(wanted if wanted is not None else seats.allotted, 0, at)
+    assert seats.allotted == 1
+
+
 def test_allotted_seats_are_told_as_a_heartbeat():
     seats = some_seats()
     seats.exchanged(1, 0, 0.0)
