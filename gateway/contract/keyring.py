@@ -7,16 +7,19 @@ HMAC-SHA256(pepper, whole key). The checksum lets a mistyped or invented key be 
 REST tokens have the same form with the prefix `sga`.
 """
 
+import hashlib
 import hmac
 import re
 import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 RANDOM_BYTES = 48  # 384 bits for 55 digits of base 62 (327.5 bits): the remainder's bias is below 2^-56
 MAX_LENGTH = 78  # sga_ + 8 + _ + 12 + _ + 49
 _PAIRS = tuple(one + other for one in ALPHABET for other in ALPHABET)  # base 3844: a checksum per request
+_BLOCK_BYTES = 64  # of SHA-256
 _ID_DIGITS = 12
 _SECRET_DIGITS = 43
 _CHECK_DIGITS = 6
@@ -77,9 +80,26 @@ def public_id_of(key: str) -> str | None:
     return match[1]
 
 
+@lru_cache(maxsize=8)
+def _keyed(pepper: bytes) -> tuple["hashlib._Hash", "hashlib._Hash"]:
+    """The two halves of HMAC (RFC 2104) with the pepper taken in already.
+
+    OpenSSL looks its algorithms up anew for each one-shot HMAC: 14 us with cold caches, against 1.4 us for two copies.
+    """
+    block = (hashlib.sha256(pepper).digest() if len(pepper) > _BLOCK_BYTES else pepper).ljust(
+        _BLOCK_BYTES, b"\0"
+    )
+    return hashlib.sha256(bytes(b ^ 0x36 for b in block)), hashlib.sha256(bytes(b ^ 0x5C for b in block))
+
+
 def digest(pepper: bytes, key: str) -> str:
     """What is stored of a key: HMAC-SHA256(pepper, whole key), hex."""
-    return hmac.digest(pepper, key.encode(), "sha256").hex()
+    inner, outer = _keyed(pepper)
+    within = inner.copy()
+    within.update(key.encode())
+    whole = outer.copy()
+    whole.update(within.digest())
+    return whole.hexdigest()
 
 
 def matches(pepper: bytes, key: str, digests: Iterable[str]) -> bool:

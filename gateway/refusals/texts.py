@@ -6,6 +6,7 @@
 # ruff: noqa: RUF001  # Chinese punctuation is meant
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from gateway.core.vocabulary import Fault, ShedReason
 
@@ -84,6 +85,11 @@ def shed_text(
             return own.replace("{retry}", retry).replace(
                 "{seconds}", str(after_s if after_s is not None else "")
             )
+    return _own_text(reason, language, retry)
+
+
+@lru_cache(maxsize=512)
+def _own_text(reason: ShedReason, language: str, retry: str) -> str:
     return _BY_LANGUAGE[language][reason].replace("{retry}", retry)
 
 

@@ -1,3 +1,4 @@
+import hmac
 import re
 
 import pytest
@@ -34,6 +35,12 @@ def test_one_changed_character_anywhere_breaks_the_checksum():
 )
 def test_other_texts_are_no_keys(text: str):
     assert keyring.public_id_of(text) is None
+
+
+@pytest.mark.parametrize("pepper", [b"p", b"x" * 63, b"x" * 64, b"x" * 65, b"x" * 200, bytes(range(256))])
+def test_a_digest_is_hmac_sha256(pepper: bytes):
+    for key in ("", "k", "ключ", "k" * 300):
+        assert keyring.digest(pepper, key) == hmac.new(pepper, key.encode(), "sha256").hexdigest()
 
 
 def test_different_randomness_gives_different_ids_and_secrets():
