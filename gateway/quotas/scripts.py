@@ -75,23 +75,27 @@ redis.call('PEXPIRE', KEYS[1], KEPT * 1000)
 return {allotted, others}
 """
 
-# ARGV: who (gateway and boot), month, what is known to have been used by the others, what `who` has used in all.
-# Every process has its own sum, so that an answer that was lost counts nothing twice; `floor` is what was used by
-# whoever has no field here, and restores a lost key from what the gateways and the snapshot know.
+# ARGV: who (gateway and boot), month, what is known to have been used by the others, what `who` has used in all, and
+# how much of that it has told before. Every process has its own sum, so that an answer that was lost counts nothing
+# twice; `floor` is what was used by whoever has no field here. A lost key is restored from what the gateways and the
+# snapshot know: whoever comes first puts the others' use into `floor`, and each takes its own out when it comes back.
 _MONTH = """
-local rest, own = tonumber(ARGV[3]), tonumber(ARGV[4])
+local rest, own, told = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local all = redis.call('HGETALL', KEYS[1])
-local month, floor, others, mine = ARGV[2], 0, 0, 'g:' .. ARGV[1]
+local month, floor, others, mine, is_known = ARGV[2], 0, 0, 'g:' .. ARGV[1], false
 for i = 1, #all, 2 do
   local name, value = all[i], all[i + 1]
   if name == 'month' then month = value
   elseif name == 'floor' then floor = tonumber(value)
-  elseif name ~= mine then others = others + tonumber(value) end
+  elseif name == mine then is_known = true
+  else others = others + tonumber(value) end
 end
 if month > ARGV[2] then return {string.format('%.0f', rest + own), string.format('%.0f', own)} end
 if month < ARGV[2] then
   redis.call('DEL', KEYS[1])
   floor, others = 0, 0
+elseif not is_known then
+  floor = math.max(0, floor - told)
 end
 floor = math.max(floor, rest - others)
 redis.call('HSET', KEYS[1], 'month', ARGV[2], 'floor', string.format('%.0f', floor), mine, string.format('%.0f', own))

@@ -164,7 +164,7 @@ class Sharing:
             key = keys.quota(account.grant.tenant, f"monthly:{account.grant.pool}")
             who = f"{self.gateway}:{self.boot}"
             sent = month.used_here
-            command = MONTH.by_digest(key, who, month.month, month.known_elsewhere, sent)
+            command = MONTH.by_digest(key, who, month.month, month.known_elsewhere, sent, month.sent)
             yield Step(account, command, partial(self._month_told, month, calendar))
 
     def _month_told(self, month: Month, calendar: str, total: float, sent: float) -> None:
