@@ -74,7 +74,7 @@ class TierQueue:
         self.waiting_cost = 0
         self.active_weight = 0.0
         self.largest = 0  # size of the largest tenant queue
-        self._sizes: dict[int, OrderedDict[str, TenantQueue]] = {}
+        self._sizes: dict[int, dict[str, TenantQueue]] = {}
         self._heap: list[Entry] = []
         self._order = 0
         self._floor = 0.0
@@ -128,7 +128,7 @@ class TierQueue:
         self.waiting_cost -= ticket.cost
         self._resize(tenant, len(tenant.tickets) + 1)
         if not tenant.tickets:
-            self._floor = max(self._floor, tenant.counter)
+            self.left_with(tenant.counter)
             tenant.entry = None
             self.active_weight = self.active_weight - tenant.weight if self.waiting else 0.0
 
@@ -140,6 +140,11 @@ class TierQueue:
         tenant.counter += amount
         if tenant.entry is not None:
             self._enter(tenant)
+
+    def left_with(self, counter: float) -> None:
+        """A tenant waits no longer: who comes next, while nobody waits, starts where it left."""
+        if counter > self._floor:
+            self._floor = counter
 
     def newest_of_largest(self) -> Ticket:
         """The ticket that goes where a full queue must make room: the newest of the tenant with most waiting."""
@@ -192,9 +197,10 @@ class TierQueue:
             if not bucket:
                 del sizes[before]
         if after:
-            if after not in sizes:
-                sizes[after] = OrderedDict()
-            sizes[after][tenant.name] = tenant
+            if after in sizes:
+                sizes[after][tenant.name] = tenant
+            else:
+                sizes[after] = {tenant.name: tenant}
         if after > self.largest or self.largest not in sizes:
             self.largest = after
 
@@ -225,6 +231,14 @@ class PoolQueues:
             return first
         return self._next_low(first) or (first if first.waiting else None)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits in any tier."""
+        for tier in self.tiers:  # noqa: SIM110  # a generator costs more than the answer
+            if tier.waiting:
+                return False
+        return True
+
     def is_under_floor(self, tier: TierQueue) -> bool:
         """Whether a tier got less of the recent cost than it gets whatever happens above it."""
         return self.shares[tier.index] < tier.policy.floor
@@ -240,9 +254,7 @@ class PoolQueues:
         tier = self.tier(ticket.tier)
         ticket.lower_to(tier.policy.rank)
         if not tier.waiting:
-            counters = [other.counter for other in self.tiers if other.waiting and other.policy.rank != 0]
-            if counters:
-                tier.counter = max(tier.counter, min(counters))
+            self._lift(tier)
         tier.push(ticket, tier.tenant(ticket.tenant, weight), front=front)
 
     def reshape(self, tiers: tuple[TierPolicy, ...]) -> None:
@@ -266,6 +278,20 @@ class PoolQueues:
         homeless = [(ticket, tier) for tier in old.values() for ticket in tier.tickets()]
         for ticket, tier in sorted(homeless, key=lambda pair: pair[0].queued_at):
             self.push(ticket, tier.tenants[ticket.tenant].weight)
+
+    def _lift(self, tier: TierQueue) -> None:
+        counters = [other.counter for other in self.tiers if other.waiting and other.policy.rank != 0]
+        if counters:
+            tier.counter = max(tier.counter, min(counters))
+
+    def pass_through(self, ticket: Ticket, weight: float) -> None:
+        """What a ticket that goes at once leaves behind: as if it had waited for no time where nobody waits."""
+        tier = self.tier(ticket.tier)
+        tenant = tier.tenant(ticket.tenant, weight)
+        amount = ticket.cost / weight
+        tenant.counter = max(tenant.counter, tier.least()) + amount
+        tier.left_with(tenant.counter)
+        tier.counter += ticket.cost / tier.policy.weight
 
     def _next_low(self, first: TierQueue | None) -> TierQueue | None:
         best: TierQueue | None = None

@@ -37,15 +37,16 @@ class CostShares:
         if cost < 0:
             shares[index] = max(0.0, shares[index] - part)
             return
-        for i, share in enumerate(shares):
-            shares[i] = share - part * share
+        kept = 1.0 - part
+        for i in range(len(shares)):
+            shares[i] *= kept
         shares[index] += part
 
 
 class ServiceRates:
     """Cost dispatched per second, total and per tier. 0.0 means that nothing was measured yet."""
 
-    __slots__ = ("_counts", "_period_ends", "_sum", "tiers", "total")
+    __slots__ = ("_counts", "_sum", "period_ends", "tiers", "total")
 
     def __init__(self, tiers: int, now: float) -> None:
         """Start measuring at `now`."""
@@ -53,7 +54,7 @@ class ServiceRates:
         self.tiers = [0.0] * tiers
         self._sum = 0
         self._counts = [0] * tiers
-        self._period_ends = now + PERIOD_S
+        self.period_ends = now + PERIOD_S
 
     def add(self, index: int, cost: int) -> None:
         """Count what was just dispatched (or, negative, what came back untouched)."""
@@ -62,10 +63,10 @@ class ServiceRates:
 
     def roll(self, waiting: Sequence[int], now: float) -> bool:
         """Close the periods that ended by `now`; True where one did. `waiting`: tickets that wait, per tier."""
-        if now < self._period_ends:
+        if now < self.period_ends:
             return False
-        periods = 1 + int((now - self._period_ends) / PERIOD_S)
-        self._period_ends += periods * PERIOD_S
+        periods = 1 + int((now - self.period_ends) / PERIOD_S)
+        self.period_ends += periods * PERIOD_S
         periods = min(periods, LONGEST_GAP)
         self.total = _average(self.total, self._sum, periods, falls=any(waiting))
         for i, count in enumerate(self._counts):

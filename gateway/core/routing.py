@@ -113,6 +113,8 @@ class Backend:
     def is_open(self, now: float) -> bool:
         """Whether its breaker lets nothing through, not even a probe: nobody queues behind the probes of others."""
         breaker = self.breaker
+        if breaker.state is _CLOSED:
+            return False
         match breaker.state:
             case BreakerState.FORCED_OPEN:
                 return True
@@ -170,7 +172,8 @@ class Backend:
             self.cold_since = now
             self.young_until = max(self.young_until, now + COLD_END_S)
         self.valve.dispatch(ticket.attempt, ask, now)
-        self.breaker.dispatched(ticket.attempt, now)
+        if self.breaker.state is not _CLOSED or self.breaker.not_ready:
+            self.breaker.dispatched(ticket.attempt, now)
         self.seats.take(ticket.tier, ticket.tenant)
         self.demand_cost += ticket.cost
         self.last_used = ticket.attempt

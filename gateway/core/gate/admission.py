@@ -3,7 +3,7 @@
 from gateway.core.commands import Decision, RefundQuota, ReserveQuota
 from gateway.core.events import Arrived, QuotaDenied, QuotaGranted
 from gateway.core.gate import shedder
-from gateway.core.gate.dispatching import pump
+from gateway.core.gate.dispatching import pump, send_at_once
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
 from gateway.core.queues import TierQueue
@@ -40,10 +40,10 @@ def arrive(state: State, event: Arrived, now: float) -> None:
     ticket.ask = Ask(tier.policy.rank, ticket.prompt_tokens, output)
     ticket.tier = tier.policy.rank
     state.tickets[ticket.id] = ticket
-    state.waiting += 1
     pool.shedding.limit_wait(ticket)
-    state.expire_at(ticket)
     if ticket.has_quota:
+        state.waiting += 1
+        state.expire_at(ticket)
         state.out.append(ReserveQuota(ticket.id, ticket.prompt_tokens + output))
         return
     _enqueue(state, pool, ticket, now)
@@ -66,11 +66,11 @@ def granted(state: State, event: QuotaGranted, now: float) -> None:
     if ticket.stage is not _QUOTA:
         return
     ticket.stage = _WAITING
+    state.waiting -= 1
     pool = state.pools[ticket.pool]
     tier = pool.queues.tier(ticket.tier)
     verdict = _closed(state, pool, now) or _judge(state, pool, ticket, tier, now)
     if verdict is not None:
-        state.waiting -= 1
         shedder.refuse(state, pool, ticket, verdict, now)
         return
     _enqueue(state, pool, ticket, now)
@@ -99,12 +99,17 @@ def expire(state: State, now: float) -> None:
 
 
 def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
+    """Let a ticket wait, or go at once where nobody does."""
+    ticket.queued_at = now
     tier = pool.queues.tier(ticket.tier)
+    if pool.queues.is_empty and send_at_once(state, pool, tier, ticket):
+        return
     displaced = pool.shedding.displaced(tier)
     if displaced is not None:
         shedder.evict(state, pool, *displaced, now)
     ticket.stage = _WAITING
-    ticket.queued_at = now
+    state.waiting += 1
+    state.expire_at(ticket)
     ticket.place = tier.waiting
     weight = state.weight_of(ticket)
     ticket.expected_wait_s = pool.shedding.expected_wait_s(tier, ticket.tenant, weight)

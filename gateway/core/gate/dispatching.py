@@ -92,12 +92,38 @@ def _hold(state: State, pool: Pool, backends: Sequence[Backend], now: float) -> 
             state.alarm(backend.held_until)
 
 
-def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend: Backend) -> None:
-    now = state.now
-    queues = pool.queues
+def send_at_once(state: State, pool: Pool, tier: TierQueue, ticket: Ticket) -> bool:
+    """The short way of a ticket where nobody waits: False where it must wait after all."""
+    if pool.policy.watermark is not None or ticket.avoid is not None:
+        return False
+    backend, _ = choose(
+        pool.backends,
+        ticket.ask,
+        state.now,
+        is_lowest=tier.is_lowest,
+        longest_context=pool.longest_context,
+    )
+    if backend is None:
+        return False
     weight = state.weight_of(ticket)
+    pool.queues.pass_through(ticket, weight)
+    _send(state, pool, tier, ticket, backend, weight)
+    return True
+
+
+def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend: Backend) -> None:
+    weight = state.weight_of(ticket)
+    pool.queues.charge(ticket, ticket.cost, weight)
     tier.remove(ticket)
     state.waiting -= 1
+    _send(state, pool, tier, ticket, backend, weight)
+
+
+def _send(  # noqa: PLR0913  # what a dispatch is made of
+    state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend: Backend, weight: float
+) -> None:
+    """Book everything that a dispatch takes, and say so."""
+    now = state.now
     state.attempts += 1
     ticket.attempt = state.attempts
     ticket.stage = _IN_FLIGHT
@@ -105,9 +131,8 @@ def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend
     ticket.dispatched_at = now
     ticket.charged = ticket.cost
     ticket.charged_weight = weight
-    queues.charge(ticket, ticket.cost, weight)
     pool.charged += ticket.cost
-    queues.shares.add(tier.index, ticket.cost)
+    pool.queues.shares.add(tier.index, ticket.cost)
     pool.rates.add(tier.index, ticket.cost)
     pool.in_flight += 1
     pool.version += 1

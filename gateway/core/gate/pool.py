@@ -113,6 +113,8 @@ class Pool:
 
     def roll(self, now: float) -> None:
         """Once a second: rates, and a little tidying."""
+        if now < self.rates.period_ends:
+            return
         tiers = self.queues.tiers
         if self.rates.roll([tier.waiting for tier in tiers], now):
             self.shedding.calm()

@@ -201,13 +201,16 @@ class TokenValve:
 
     def burden(self, now: float) -> float:
         """.25 * seconds of prefill ahead, in windows, + .3 * use of the KV cache (without capacity: of the seats)."""
-        decoding, share = self._decoding, max(self._range.share.value, 1e-6)
-        slow = self.pace.slow_now(len(self._held), decoding, now)
-        speed = self.pace.prefill_rate(decoding) / (slow if slow > SLOW else 1.0)
+        share = max(self._range.share.value, 1e-6)
         if self._kv.capacity is None:
             use = len(self._held) / (self._range.engine_max * share)
         else:
             use = self._kv.kappa * self._kv_tokens / (self._kv.capacity * share)
+        if not self._prefill_tokens:
+            return 0.3 * use
+        decoding = self._decoding
+        slow = self.pace.slow_now(len(self._held), decoding, now)
+        speed = self.pace.prefill_rate(decoding) / (slow if slow > SLOW else 1.0)
         return 0.25 * self._prefill_tokens / (speed * self._prefill_window_s) + 0.3 * use
 
     # -- accounts ------------------------------------------------------------------------------------------------
