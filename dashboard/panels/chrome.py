@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from dashboard.panels.scene import STALE_AFTER_S
+from dashboard.panels.scene import GATEWAY_LOST_S, STALE_AFTER_S
 from dashboard.panels.wording import countdown, seconds, stamp
 from gateway.contract.frame import Frame, OverrideFrame
 from gateway.core.vocabulary import OverrideKind
-
-GATEWAY_LOST_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)

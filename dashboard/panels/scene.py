@@ -10,6 +10,7 @@ from gateway.core.vocabulary import BreakerState, ShedReason
 
 STALE_AFTER_S = 3.0
 TELEMETRY_LOST_S = 5.0
+GATEWAY_LOST_S = 3.0
 SLOW_FACTOR = 1.5  # the valve's own threshold for calling a backend slow
 SATURATED_RATIO = 0.9
 

@@ -20,7 +20,7 @@ from dashboard.panels.episodes import (
     usual_of_tenant,
     usual_offered,
 )
-from dashboard.panels.scene import ALLOWANCE_REASONS, Scene, Tier, is_out, is_silent
+from dashboard.panels.scene import ALLOWANCE_REASONS, GATEWAY_LOST_S, Scene, Tier, is_out, is_silent
 from dashboard.panels.wording import bound_s, clock, duration, listed, percent, rate, seconds, times
 
 SURGE_FACTOR = 1.5  # offered load above this many times the usual is worth a word
@@ -46,24 +46,25 @@ class Verdict:
 
 def verdict(scene: Scene) -> Verdict:
     """The verdict on a scene."""
+    if not any(g.report_age_s <= GATEWAY_LOST_S for g in scene.frame.gateways):
+        why = _("They may serve on their own. Are they up, and do they reach Valkey?")
+        return _verdict("bad", _("No gateway reports: nothing is known about the traffic."), why, scene)
     episodes = [(t, e) for t in scene.tiers if (e := shedding(scene, t.tier)) is not None]
     if episodes:
         return _shedding(scene, episodes)
-    out = [b for b in scene.backends if is_out(b)]
-    if out and len(out) == len(scene.backends):
-        say = _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}
-        return _verdict("bad", say, "", scene)
-    if out:
-        say = _("%(what)s. %(shed)s %(p0)s") % {
-            "what": out_words(scene),
-            "shed": _shed_words(scene),
-            "p0": p0_words(scene),
-        }
-        return _verdict("bad", say, _carried(scene), scene)
+    if any(is_out(b) for b in scene.backends):
+        return _out(scene)
     slow = [t for t in scene.tiers if not t.is_inside]
-    if slow:
-        return _slow(scene, slow)
-    return _quiet(scene)
+    return _slow(scene, slow) if slow else _quiet(scene)
+
+
+def _out(scene: Scene) -> Verdict:
+    if all(is_out(b) for b in scene.backends):
+        return _verdict(
+            "bad", _("No backend takes traffic: %(what)s.") % {"what": out_words(scene)}, "", scene
+        )
+    values = {"what": out_words(scene), "shed": _shed_words(scene), "p0": p0_words(scene)}
+    return _verdict("bad", _("%(what)s. %(shed)s %(p0)s") % values, _carried(scene), scene)
 
 
 def p0_words(scene: Scene) -> str:

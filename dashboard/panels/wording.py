@@ -39,7 +39,7 @@ def seconds(value: float) -> str:
     """A short time: 0.71 s, 3.4 s, 12 s; under 10 ms in milliseconds."""
     if 0 < value < 0.0995:
         return _unit(_("%(n)s ms") % {"n": number_format(value * 1000, 0)})
-    digits = 2 if value < 2 else 1 if value < 20 else 0
+    digits = 2 if value < 1 else 1 if value < 20 else 0
     text = str(number_format(value, digits, use_l10n=True))
     return _unit(_("%(n)s s") % {"n": text})
 

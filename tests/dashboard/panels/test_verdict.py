@@ -3,7 +3,7 @@ import pytest
 
 from dashboard.panels.verdict import verdict
 from dashboard.panels.wording import NBSP
-from tests.fakes.scenes import backend, breaker, frame, scene, shedding, tenant, tier
+from tests.fakes.scenes import backend, breaker, frame, gateway, scene, shedding, tenant, tier
 
 CALM = (tier(0), tier(1, ttft_objective_s=4.0), tier(2, ttft_objective_s=15.0))
 KV_BOUND = backend("b2", kv_ratio=0.97, kv_use_ratio=0.97, binding="kv", in_flight=36)
@@ -193,6 +193,12 @@ def test_where_a_backend_is_out_a_tenant_over_its_limits_is_not_called_nothing()
 def test_a_little_shed_is_not_called_nothing():
     lone = frame(tiers=(*CALM[:2], shedding(2, 0.4, "deadline", offered=200.0)))
     assert said(lone).say.endswith("Hardly anything shed: 0.4/s.")
+
+
+@pytest.mark.parametrize("gateways", [(), (gateway(report_age_s=4.0),)])
+def test_without_a_gateway_that_reports_nothing_is_called_calm(gateways):
+    found = said(frame(gateways=gateways))
+    assert (found.level, found.say) == ("bad", "No gateway reports: nothing is known about the traffic.")
 
 
 def test_since_when_is_counted_from_the_first_shed_sample():
