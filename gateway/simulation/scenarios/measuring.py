@@ -8,11 +8,8 @@ from gateway.simulation.scenarios.cases import Case, Outcome
 
 Seeds = Sequence[int]
 UNLOADED_RUNS = 8  # short runs with few requests: their tail is noisy
-RECOVERY_FROM = {
-    "slow-down": 20,
-    "burst": 30,
-}  # seconds after the window's start at which the disturbance ends
-
+# seconds after the window's start at which the disturbance ends
+RECOVERY_FROM = {"slow-down": 40, "burst": 50}
 CALM_S = 20  # from the window's start until the disturbance
 
 

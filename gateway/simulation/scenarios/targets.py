@@ -15,6 +15,7 @@ from gateway.simulation.scenarios.sweep import SMALL_PLAYS
 
 RATIO_SLACK = 0.03
 POINTS_SLACK = 3.0
+EPSILON = 1e-9  # means of decimal fractions are not exact
 STATIC_OF_THE_JUMP = "36"
 
 
@@ -58,7 +59,7 @@ class Target:
 
     def meets(self, value: float, bound: float) -> bool:
         """Whether a value is on the right side of a bound."""
-        return value <= bound if self.at_most else value >= bound
+        return value <= bound + EPSILON if self.at_most else value >= bound - EPSILON
 
     def holds(self, values: list[float]) -> bool:
         """Whether the must is met."""
@@ -66,7 +67,7 @@ class Target:
             return True
         if not self.meets(mean(values), self.must):
             return False
-        return self.slack is None or min(values) >= self.must - self.slack
+        return self.slack is None or min(values) >= self.must - self.slack - EPSILON
 
 
 def _guarded(case: Case, guard: str) -> Case:
