@@ -84,6 +84,8 @@ class Attempts:
             AbortedError: this side aborted, because the caller left or another request took over.
         """
         self._meter.dispatched(call, dispatch.backend, dispatch.waited_s)
+        if call.record.attempts == 1:
+            self._budget.earn()
         target = self._targets.find(call.pool, dispatch.backend)
         if target is None:
             return await self._fault(call, Fault.CONNECTION)
@@ -126,8 +128,6 @@ class Attempts:
     async def _not_opened(self, call: Call, error: UpstreamError) -> Next:
         call.record.error = str(error)
         first = call.record.attempts == 1
-        if first:
-            self._budget.earn()
         may = not error.request_sent and first and _has_another(call) and self._budget.spend()
         if not may:
             return await self._fault(call, error.fault)

@@ -9,6 +9,7 @@ import pytest
 from gateway.contract.snapshot import FallbackSpec, TierSpec
 from gateway.core.events import Override, OverridesReceived
 from gateway.core.vocabulary import OverrideKind
+from gateway.proxy.attempt import RetryBudget
 from gateway.quotas import Allowance, Standing
 from tests.fakes.backend import (
     FakeBackend,
@@ -202,6 +203,17 @@ async def test_a_request_that_was_never_sent_is_tried_once_on_another_backend():
             assert len(good.requests) == sum(a.status == 200 for a in answers)
             assert sum(e.attempts for e in gateway.told) <= len(answers) + 4  # the budget
             await gateway.rest()
+
+
+def test_repetitions_are_a_tenth_of_the_ordinary_dispatches_after_a_small_burst():
+    budget = RetryBudget()
+    assert [budget.spend() for _ in range(4)] == [True, True, True, False]
+    for _ in range(25):
+        budget.earn()
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    for _ in range(1000):
+        budget.earn()
+    assert sum(budget.spend() for _ in range(100)) == 3
 
 
 async def test_an_error_event_of_a_busy_engine_is_back_pressure():
