@@ -10,13 +10,15 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415  # after the settings are named
     from django.core.management import execute_from_command_line  # noqa: PLC0415  # likewise
-    from django.db.utils import OperationalError  # noqa: PLC0415  # likewise
+    from django.db.utils import DatabaseError, OperationalError  # noqa: PLC0415  # likewise
 
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         return _refuse(str(error))
-    except OperationalError as error:
+    except DatabaseError as error:
+        if type(error) not in (OperationalError, DatabaseError):  # it answers: what is wrong is the command
+            raise
         return _refuse(f"DATABASE_URL: the database can't be used: {str(error).splitlines()[0]}")
     return 0
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DatabaseError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from control import environment, selectors, store
@@ -68,7 +68,7 @@ def refuse_to_start() -> None:
 def _database_problem() -> str | None:
     try:
         pending = selectors.pending_migrations()
-    except _DATABASE_FAULTS as error:
+    except (DatabaseError, InterfaceError) as error:  # a file that is no database included
         return f"DATABASE_URL: the database can't be used: {str(error).splitlines()[0]}"
     return f"DATABASE_URL: {pending} migrations are missing: run manage.py migrate" if pending else None
 

@@ -126,7 +126,7 @@ def pending_migrations() -> int:
     """How many migrations the database lacks.
 
     Raises:
-        django.db.OperationalError: it can't be reached.
+        django.db.DatabaseError: it can't be reached, or is none.
     """
     executor = MigrationExecutor(connection)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))

@@ -60,6 +60,21 @@ def test_the_server_names_the_variable_that_is_wrong(tmp_path, said, variables):
     assert done.stderr.startswith(f"sluicegate: {said.split()[0]}")
 
 
+@pytest.mark.parametrize("words", [SERVE, ("manage.py", "migrate")], ids=["server", "command"])
+def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path, words):
+    (tmp_path / "notes.txt").write_text("some words, more than a header's length of them " * 3)
+    done = run(*words, state=tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/notes.txt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr == "sluicegate: DATABASE_URL: the database can't be used: file is not a database\n"
+
+
+@pytest.mark.parametrize("what", ["worker", "beat"])
+def test_workers_and_beat_name_the_variable_that_is_wrong(tmp_path, what):
+    done = run("-m", "celery", "-A", "control.celery", what, state=tmp_path, DATABASE_URL="oracle://x/y")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("sluicegate: DATABASE_URL: expected sqlite:///path or postgresql://")
+
+
 def test_the_server_refuses_a_database_that_lacks_migrations(tmp_path):
     done = run(*SERVE, state=tmp_path)
     assert done.returncode == 2
