@@ -79,19 +79,19 @@
     return most * 1.08;
   }
   function flags(chart, first) {
-    const shapes = [], notes = [];
-    const end = at[at.length - 1], perPx = rangeMs / Math.max(1, chart.el.clientWidth - LEFT - RIGHT);
-    let before = -Infinity;                /* letters keep 17 pixels apart, the lines stay where they belong */
-    document.querySelectorAll('#marks [data-at]').forEach((m) => {
-      const x = Number(m.dataset.at);
-      if (x < end - rangeMs || x > end) { return; }
-      shapes.push({ type: 'line', x0: x, x1: x, yref: 'paper', y0: 0, y1: 1, line: { color: colour('--text-3'), width: 1, dash: '2px,3px' } });
-      if (first) {
-        const px = Math.max((x - end + rangeMs) / perPx, before + 17), shift = px - (x - end + rangeMs) / perPx;
-        before = px;
-        /* no <b> in plotly's text: it sets a style attribute, which the policy refuses */
-        notes.push({ x: x, xshift: shift, yref: 'paper', y: 1, yanchor: 'top', xanchor: 'center', text: m.dataset.letter, showarrow: false,
-          font: { size: 10, weight: 700, color: colour('--surface') }, bgcolor: colour('--text-2'), borderpad: 2 });
+    const shapes = [], notes = [], end = at[at.length - 1];
+    const width = Math.max(1, chart.el.clientWidth - LEFT - RIGHT), perPx = rangeMs / width;
+    const shown = Array.from(document.querySelectorAll('#marks [data-at]'), (m) => ({ x: Number(m.dataset.at), letter: m.dataset.letter }))
+      .filter((m) => m.x >= end - rangeMs && m.x <= end);
+    /* letters keep 17 pixels apart and inside the plot; the lines stay where they belong */
+    const places = shown.map((m) => (m.x - end + rangeMs) / perPx);
+    for (let i = 1; i < places.length; i += 1) { places[i] = Math.max(places[i], places[i - 1] + 17); }
+    for (let i = places.length - 1, most = width - 8; i >= 0; i -= 1) { places[i] = Math.min(places[i], most); most = places[i] - 17; }
+    shown.forEach((m, i) => {
+      shapes.push({ type: 'line', x0: m.x, x1: m.x, yref: 'paper', y0: 0, y1: 1, line: { color: colour('--text-3'), width: 1, dash: '2px,3px' } });
+      if (first && places[i] > 0) {          /* no <b> in plotly's text: it sets a style attribute, which the policy refuses */
+        notes.push({ x: m.x, xshift: places[i] - (m.x - end + rangeMs) / perPx, yref: 'paper', y: 1, yanchor: 'top', xanchor: 'center', text: m.letter,
+          showarrow: false, font: { size: 10, weight: 700, color: colour('--surface') }, bgcolor: colour('--text-2'), borderpad: 2 });
       }
     });
     if (chart.meta.stacked) {              /* plotly draws a hole in stacked areas as zero: cover it, a gap is a gap */
