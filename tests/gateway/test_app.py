@@ -5,13 +5,14 @@ import random
 import msgspec
 import pytest
 
+from gateway.app import App
 from gateway.contract import keyring
 from gateway.contract.snapshot import GrantSpec, KeySpec, PoolSpec, TenantSpec
 from gateway.core.events import DrainStarted
 from gateway.core.policy import PoolPolicy
 from gateway.departure import EXTENSION, Departure
 from gateway.requests.endpoints import ENDPOINTS
-from tests.fakes.backend import FakeBackend, Hold
+from tests.fakes.backend import FakeBackend, Hold, Json
 from tests.fakes.caller import Caller, chat
 from tests.fakes.gateway import PEPPER, Settings, a_pool, a_world, key_of, running
 
@@ -370,3 +371,93 @@ async def test_nothing_that_a_caller_sends_makes_a_500():
         assert statuses[200] > 50
         assert statuses[400] > 100
         await gateway.rest()
+
+
+class Plain:
+    """A plain ASGI server: no departure in the scope, a body in pieces, `http.disconnect` when the caller has gone."""
+
+    def __init__(self, *parts: bytes, tenant: str = "t0") -> None:
+        self.messages: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        for number, part in enumerate(parts, 1):
+            self.messages.put_nowait({"type": "http.request", "body": part, "more_body": number < len(parts)})
+        self.sent: list[dict[str, object]] = []
+        self.scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "headers": [(b"authorization", b"Bearer " + key_of(tenant).key.encode())],
+        }
+
+    def leave(self) -> None:
+        self.messages.put_nowait({"type": "http.disconnect"})
+
+    async def run(self, app: App) -> None:
+        async def send(message: dict[str, object]) -> None:
+            self.sent.append(message)
+
+        await app(self.scope, self.messages.get, send)
+
+
+async def test_it_serves_under_a_plain_asgi_server_too():
+    raw = json.dumps(chat()).encode()
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        whole = Plain(raw[:10], raw[10:20], b"", raw[20:])
+        await whole.run(gateway.app)
+        assert whole.sent[0]["status"] == 200
+        assert gateway.told[0].bytes_in == len(raw)
+        backend.default = Hold()
+        leaving = Plain(raw)
+        task = asyncio.create_task(leaving.run(gateway.app))
+        await backend.until(lambda: backend.in_flight == 1)
+        leaving.leave()
+        await asyncio.wait_for(task, 2)
+        await backend.until(lambda: backend.in_flight == 0)
+        await gateway.rest()
+        assert gateway.told[-1].outcome == "abandoned"
+
+
+async def test_a_caller_that_leaves_inside_its_body_is_not_answered():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        for parts in ((), (b"{", b"")):
+            leaving = Plain(*parts)
+            if parts:  # the last piece never comes
+                last = leaving.messages.get_nowait()
+                leaving.messages = asyncio.Queue()
+                leaving.messages.put_nowait(last)
+            leaving.leave()
+            await leaving.run(gateway.app)
+            assert leaving.sent == []
+            assert gateway.told[-1].status == 499
+        assert gateway.is_at_rest()
+
+
+async def test_a_body_in_pieces_is_bounded_by_what_came():
+    settings = Settings(max_body_bytes=100)
+    async with FakeBackend() as backend, running(a_world(backend), settings=settings) as gateway:
+        for parts in ((b"x" * 60, b"x" * 60, b"x"), (b"x" * 101,)):
+            large = Plain(*parts)
+            await large.run(gateway.app)
+            assert large.sent[0]["status"] == 413
+        assert gateway.is_at_rest()
+
+
+async def test_lifespan_is_answered():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        server = Plain()
+        server.scope = {"type": "lifespan"}
+        for name in ("lifespan.startup", "lifespan.shutdown"):
+            server.messages.put_nowait({"type": name})
+        await server.run(gateway.app)
+        assert [m["type"] for m in server.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_without_a_model_the_tenants_only_pool_is_meant():
+    async with FakeBackend(Json(always=True)) as backend, running(a_world(backend)) as gateway:
+        assert (await gateway.caller().send({"prompt": "x"}, path="/tokenize")).status == 200
+        grants = (*gateway.snapshot.grants, GrantSpec(tenant="t0", pool="other", tier=0))
+        other = PoolSpec(policy=PoolPolicy(name="other"), models=("x",))
+        gateway.apply(
+            msgspec.structs.replace(gateway.snapshot, pools=(*gateway.snapshot.pools, other), grants=grants)
+        )
+        unclear = await gateway.caller().send({"prompt": "x"}, path="/tokenize")
+        assert (unclear.status, unclear.error["param"]) == (400, "model")

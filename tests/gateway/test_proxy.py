@@ -10,6 +10,7 @@ from gateway.contract.snapshot import FallbackSpec, TierSpec
 from gateway.core.events import Override, OverridesReceived
 from gateway.core.vocabulary import OverrideKind
 from gateway.proxy.attempt import RetryBudget
+from gateway.proxy.wire import standing_headers
 from gateway.quotas import Allowance, Standing
 from tests.fakes.backend import (
     FakeBackend,
@@ -330,6 +331,25 @@ async def test_a_backend_that_moves_is_found_at_its_new_place():
         gateway.apply(msgspec.structs.replace(gateway.snapshot, revision=2, backends=(moved,)))
         assert (await gateway.caller().send()).status == 200
         assert (len(old.requests), len(new.requests)) == (1, 1)
+
+
+async def test_a_backend_at_an_address_that_is_forbidden_is_a_fault_and_not_a_crash():
+    async with FakeBackend() as backend, running(a_world(backend)) as gateway:
+        for url in ("http://169.254.169.254/", "ftp://h/", "http://user:pw@h/"):
+            bad = msgspec.structs.replace(gateway.snapshot.backends[0], url=url)
+            gateway.apply(msgspec.structs.replace(gateway.snapshot, backends=(bad,)))
+            assert (await gateway.caller().send()).status == 502
+        await gateway.rest()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, b"0ms"), (0.02, b"20ms"), (1.5, b"1.5s"), (59.0, b"59s"), (60.0, b"1m0s"), (366.2, b"6m6s")],
+)
+def test_how_openai_writes_a_duration(seconds: float, text: bytes):
+    headers = dict(standing_headers(Standing(requests=Allowance(1, -3, seconds), tokens=None)))
+    assert headers[b"x-ratelimit-reset-requests"] == text
+    assert headers[b"x-ratelimit-remaining-requests"] == b"0"
 
 
 async def test_headers_of_one_hop_do_not_reach_the_next():
