@@ -120,8 +120,10 @@ def _pool(actor: Actor, demo: Demo) -> Pool:
 
 
 def _backend(actor: Actor, pool: Pool, wanted: DemoBackend) -> None:
-    row = Backend.objects.filter(name=wanted.name).first() or Backend(name=wanted.name, pool=pool)
-    row.url, row.engine, row.max_seqs = wanted.url, wanted.engine, wanted.max_seqs
+    row = Backend.objects.filter(name=wanted.name).first()
+    if row is None:
+        row = Backend(name=wanted.name, pool=pool, engine=wanted.engine, max_seqs=wanted.max_seqs)
+    row.url = wanted.url
     records.write(actor, row)
 
 

@@ -35,13 +35,18 @@ def main() -> int:
 
 
 def _run(state: Path, outer: Mapping[str, str], stop: "_Stop") -> int:
-    demo = outer.get("DEMO", "1") not in {"0", "no", "false"}
+    demo = outer.get("DEMO", "1").strip().lower() not in {"0", "no", "false", "off"}
     addresses = plan.choose_addresses(state, outer, demo=demo)
     variables = plan.environment(outer, load_secrets(state), state, addresses)
-    children = Children(variables, ROOT, state / "logs", _say)
+    children = Children(variables, ROOT, state / "logs", _say, is_stopping=stop.is_asked)
     started_at = time.monotonic()
     try:
-        specs = _start_all(children, addresses, state, demo=demo, stop=stop)
+        try:
+            specs = _start_all(children, addresses, state, demo=demo, stop=stop)
+        except StartRefused:
+            if stop.is_asked():  # Ctrl-C reaches a command that prepares something, too: no fault of its own
+                return 0
+            raise
         if stop.is_asked():
             return 0
         credentials = read_credentials(state)
@@ -62,11 +67,10 @@ def _start_all(
     if addresses.socket is not None:
         addresses.socket.unlink(missing_ok=True)
         _start(children, [plan.valkey_spec(valkey.find_binary(), addresses, state)], stop)
-    manage = [sys.executable, str(ROOT / "manage.py")]
     _say("preparing the database ...")
-    children.run_once("migrate", [*manage, "migrate", "--no-input", "--verbosity", "0"])
+    _manage(children, ["migrate", "--no-input", "--verbosity", "0"], stop)
     _start(children, plan.engine_specs(addresses), stop)
-    children.run_once("seed_demo", [*manage, "seed_demo", *_seed_backends(addresses)])
+    _manage(children, ["seed_demo", *_seed_backends(addresses)], stop)
     _start(children, plan.service_specs(addresses, state), stop)
     if demo:
         _start(children, [plan.traffic_spec(addresses, state / "credentials.json")], stop)
@@ -77,6 +81,12 @@ def _seed_backends(addresses: plan.Addresses) -> list[str]:
     pairs = zip(plan.ENGINES, addresses.engines, strict=False)
     words = [f"--backend={name}=http://{plan.HOST}:{port},vllm" for name, port in pairs]
     return [f"--model={plan.DEMO_MODEL}", *words]
+
+
+def _manage(children: Children, words: list[str], stop: "_Stop") -> None:
+    """Run a management command to its end."""
+    if not stop.is_asked():
+        children.run_once(words[0], [sys.executable, str(ROOT / "manage.py"), *words])
 
 
 def _start(children: Children, specs: list[ChildSpec], stop: "_Stop") -> None:

@@ -37,7 +37,10 @@ def describe(
 
 def _example(addresses: Addresses, credentials: Credentials) -> list[str]:
     if not addresses.engines or not credentials.keys:
-        return [f"  No backend yet: add one at http://{HOST}:{addresses.web}/admin/ (pools, backends).", ""]
+        return [
+            f"  No engine was started: add yours at http://{HOST}:{addresses.web}/admin/ (pools, backends).",
+            "",
+        ]
     body = f'{{"model":"{DEMO_MODEL}","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'
     return [
         "  Try it:",

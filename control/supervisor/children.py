@@ -70,6 +70,7 @@ class Children:
     logs: Path
     say: Callable[[str], None]
     running: list[Child] = field(default_factory=list)
+    is_stopping: Callable[[], bool] = lambda: False  # ends waiting for readiness early
 
     def start(self, spec: ChildSpec) -> Child:
         """Start and remember a child."""
@@ -81,31 +82,36 @@ class Children:
         """Run a command to its end and return what it printed.
 
         Raises:
-            StartRefused: it failed; the message is the last line that it printed.
+            StartRefused: it failed, the message is the last line that it printed; or it took too long.
         """
-        done = subprocess.run(  # noqa: S603  # commands of our own
-            command,
-            env=dict(self.environment),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            preexec_fn=_die_with(os.getpid()),  # one thread only
-        )
+        try:
+            done = subprocess.run(  # noqa: S603  # commands of our own
+                command,
+                env=dict(self.environment),
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+                preexec_fn=_die_with(os.getpid()),  # one thread only
+            )
+        except subprocess.TimeoutExpired:
+            raise StartRefused(f"{name} did not end within {timeout_s:.0f} s.") from None
         if done.returncode:
             lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
             raise StartRefused(f"{name} failed: {lines[-1]}")
         return done.stdout
 
     def wait_ready(self, child: Child, timeout_s: float = 30.0) -> None:
-        """Wait until a child is ready.
+        """Wait until a child is ready, or until it is time to stop.
 
         Raises:
             StartRefused: it ended, or was not ready in time; the message has the last line of its log.
         """
         until = time.monotonic() + timeout_s
         while child.spec.is_ready is not None and not child.spec.is_ready():
+            if self.is_stopping():
+                return
             if child.process.poll() is not None:
                 raise StartRefused(f"{child.spec.name} ended at its start: {self.last_line(child.spec)}")
             if time.monotonic() > until:

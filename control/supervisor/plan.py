@@ -117,7 +117,7 @@ def service_specs(addresses: Addresses, state: Path) -> list[ChildSpec]:
         ),
         _module(
             "web",
-            "dashboard, admin and REST API (Django on uvicorn)",
+            "dashboard and admin (Django on uvicorn)",
             [*web, "--timeout-graceful-shutdown", "1", "--no-access-log", "--log-level", "warning"],
             probes.http_ok(HOST, addresses.web, "/livez"),
         ),

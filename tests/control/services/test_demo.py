@@ -3,7 +3,7 @@
 import pytest
 
 from control.models import Backend, Grant, Tier
-from control.services import Invalid, demo
+from control.services import Invalid, demo, records
 from tests.fakes.installation import ALICE
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +36,17 @@ def test_a_second_one_changes_nothing_but_an_address_that_moved(db, audited):
     with audited(1):
         demo.install_demo(ALICE, wanted("http://127.0.0.1:9105"), lambda _: True)
     assert Backend.objects.get().url == "http://127.0.0.1:9105"
+
+
+def test_what_an_operator_changed_is_kept(db):
+    demo.install_demo(ALICE, wanted(), lambda _: False)
+    backend, tier = Backend.objects.get(), Tier.objects.get(rank=2)
+    backend.max_seqs, backend.weight, tier.weight = 3, 2.0, 5.0
+    records.write(ALICE, backend)
+    records.write(ALICE, tier)
+    demo.install_demo(ALICE, wanted("http://127.0.0.1:9105"), lambda _: True)
+    backend = Backend.objects.get()
+    assert (backend.max_seqs, backend.weight, Tier.objects.get(rank=2).weight) == (3, 2.0, 5.0)
 
 
 def test_lost_keys_are_made_anew(db):

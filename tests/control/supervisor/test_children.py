@@ -117,6 +117,17 @@ def test_a_child_that_never_becomes_ready_is_told(children: Children) -> None:
         children.wait_ready(child, timeout_s=0.05)
 
 
+def test_waiting_for_a_child_ends_when_it_is_time_to_stop(children: Children) -> None:
+    child = children.start(ChildSpec("slow", "sleeps", SLEEPS, is_ready=lambda: False))
+    children.is_stopping = lambda: True
+    children.wait_ready(child, timeout_s=30.0)
+
+
+def test_a_command_that_does_not_end_is_told(children: Children) -> None:
+    with pytest.raises(StartRefused, match=r"migrate did not end within 0 s\."):
+        children.run_once("migrate", SLEEPS, timeout_s=0.1)
+
+
 def test_a_command_that_fails_is_told_with_its_last_line(children: Children) -> None:
     assert children.run_once("ok", [sys.executable, "-c", "print('done')"]) == "done\n"
     with pytest.raises(StartRefused, match="migrate failed: no such table"):

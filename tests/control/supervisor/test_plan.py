@@ -27,7 +27,7 @@ def test_every_process_has_a_name_and_one_line_of_what_it_is() -> None:
 def test_without_engines_the_banner_says_how_to_add_a_backend() -> None:
     bare = plan.Addresses(gateway=1, gateway_ops=2, web=3, engines=(), socket=None)
     specs = plan.service_specs(bare, Path("/s"))
-    assert "No backend yet: add one at" in banner.describe(specs, bare, CREDENTIALS, Path("/s"), 1.0)
+    assert "No engine was started: add yours at" in banner.describe(specs, bare, CREDENTIALS, Path("/s"), 1.0)
 
 
 def test_the_environment_keeps_what_the_caller_set_but_not_where_things_listen() -> None:
