@@ -105,6 +105,15 @@ class TierQueue:
         entry = self._top()
         return None if entry is None else next(iter(entry[2].tickets.values()))
 
+    def first(self) -> Ticket:
+        """The head of a tier where something waits.
+
+        Raises:
+            IndexError: where nothing does.
+        """
+        self._top()
+        return next(iter(self._heap[0][2].tickets.values()))
+
     def push(self, ticket: Ticket, tenant: TenantQueue, *, front: bool = False) -> None:
         """Let a ticket wait, at the end or (once pushed back) at the front of its tenant's queue."""
         if tenant.entry is None:

@@ -199,7 +199,7 @@ class Backend:
 
     def _is_cold(self, tier: int, now: float) -> bool:
         """Whether it stood idle a moment ago and the lowest tier has its part of the seats."""
-        if now - self.cold_since >= COLD_END_S:
+        if now - self.cold_since >= COLD_END_S:  # young for another reason
             return False
         return self.seats.by_tier.get(tier, 0) >= self._cold_seats(now)
 

@@ -6,6 +6,7 @@ from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump, send_at_once
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
+from gateway.core.policy import WatermarkPolicy
 from gateway.core.queues import TierQueue
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
@@ -50,8 +51,9 @@ def arrive(state: State, event: Arrived, now: float) -> None:
 
 
 def _judge(state: State, pool: Pool, ticket: Ticket, tier: TierQueue, now: float) -> Verdict | None:
-    if pool.policy.watermark is not None:
-        verdict = _busy(pool, now)
+    watermark = pool.policy.watermark
+    if watermark is not None:
+        verdict = _busy(pool, watermark, now)
         if verdict is not None:
             return verdict
     return pool.shedding.judge(ticket, tier, state.weight_of(ticket), now)
@@ -147,11 +149,8 @@ def _closed(state: State, pool: Pool | None, now: float) -> Verdict | None:
     return _no(_BREAKER_OPEN, "all-breakers-open") if is_broken else _no(_NO_BACKEND, "no-backend")
 
 
-def _busy(pool: Pool, now: float) -> Verdict | None:
+def _busy(pool: Pool, watermark: WatermarkPolicy, now: float) -> Verdict | None:
     """The engine watermark's bound on everything that waits, here and in the engines."""
-    watermark = pool.policy.watermark
-    if watermark is None:
-        return None
     total = pool.waiting + sum(backend.engine_waiting(now) for backend in pool.backends)
     if total <= watermark.maximum:
         return None

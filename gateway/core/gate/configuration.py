@@ -234,6 +234,5 @@ def _weigh(state: State, overrides: dict[str, Override]) -> None:
     for pool in state.pools.values():
         for tier in pool.queues.tiers:
             for name in touched & tier.tenants.keys():
-                newest = next(reversed(tier.tenants[name].tickets.values()), None)
-                if newest is not None:
-                    tier.tenant(name, state.weight_of(newest))
+                for ticket in tier.tenants[name].tickets.values():
+                    tier.tenant(name, state.weight_of(ticket))

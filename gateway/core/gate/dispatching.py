@@ -6,6 +6,7 @@ from gateway.core.commands import Decision, Dispatch
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.shedder import evict
 from gateway.core.gate.state import State
+from gateway.core.policy import WatermarkPolicy
 from gateway.core.queues import TierQueue
 from gateway.core.recorder import is_sampled
 from gateway.core.routing import Backend, choose
@@ -20,7 +21,7 @@ _DEADLINE = ShedReason.DEADLINE
 def pump(state: State, pool: Pool, now: float) -> None:
     """Dispatch until nothing more fits."""
     queues = pool.queues
-    while (tier := queues.next_tier()) is not None and _try(state, pool, tier, now):
+    while (tier := queues.next_tier()) is not None and _try(state, pool, tier, tier.first(), now):
         pass
 
 
@@ -31,14 +32,11 @@ def pump_all(state: State, now: float) -> None:
         pump(state, pool, now)
 
 
-def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
+def _try(state: State, pool: Pool, tier: TierQueue, head: Ticket, now: float) -> bool:
     """Dispatch (or evict) the head of a tier; False where it is blocked.
 
     A head that was blocked is tried again only on the backends that have freed something since.
     """
-    head = tier.head()
-    if head is None:
-        return False
     memo = pool.blocked[tier.index]
     is_known = memo.head is head
     if is_known and memo.seen == pool.freed:
@@ -49,8 +47,9 @@ def _try(state: State, pool: Pool, tier: TierQueue, now: float) -> bool:
     backends: Sequence[Backend] = pool.backends
     if is_known:
         backends = [backend for backend in backends if backend.freed > memo.seen]
-    if pool.policy.watermark is not None:
-        _hold(state, pool, backends, now)
+    watermark = pool.policy.watermark
+    if watermark is not None:
+        _hold(state, watermark, backends, now)
     if head.avoid is not None:
         backends = _elsewhere(pool, backends, head.avoid, now)
     backend, account = choose(
@@ -81,11 +80,8 @@ def _is_too_late(pool: Pool, head: Ticket, now: float) -> bool:
     return True
 
 
-def _hold(state: State, pool: Pool, backends: Sequence[Backend], now: float) -> None:
+def _hold(state: State, watermark: WatermarkPolicy, backends: Sequence[Backend], now: float) -> None:
     """The engine watermark: nothing more for a jittered moment where the engine itself queues."""
-    watermark = pool.policy.watermark
-    if watermark is None:
-        return
     for backend in backends:
         if now >= backend.held_until and backend.engine_waiting(now) > watermark.safe:
             backend.held_until = now + watermark.jitter_s * (0.5 + 0.5 * state.dice())

@@ -113,7 +113,7 @@ def abandoned(state: State, event: Abandoned, now: float) -> None:
             if ticket.has_quota:
                 state.out.append(RefundQuota(ticket.id))
             pump(state, pool, now)
-        case Stage.QUOTA:  # the answer to the reservation is still to come: `granted` gives it back
+        case Stage.QUOTA:  # pragma: no branch  # exhaustive; `granted` gives back the reservation to come
             state.waiting -= 1
             del state.tickets[ticket.id]
 

@@ -120,7 +120,7 @@ class Gate:
                 configuration.override(state, event, now)
             case Configured():
                 configuration.configure(state, event.policy, now)
-            case DrainStarted():
+            case DrainStarted():  # pragma: no branch  # exhaustive
                 state.draining = True
 
     def _tick(self, now: float) -> None:

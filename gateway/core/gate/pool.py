@@ -116,8 +116,8 @@ class Pool:
         if now < self.rates.period_ends:
             return
         tiers = self.queues.tiers
-        if self.rates.roll([tier.waiting for tier in tiers], now):
-            self.shedding.calm()
-            self.shedding.credits.sweep(now)
-            for tier in tiers:
-                tier.sweep()
+        self.rates.roll([tier.waiting for tier in tiers], now)
+        self.shedding.calm()
+        self.shedding.credits.sweep(now)
+        for tier in tiers:
+            tier.sweep()

@@ -134,6 +134,13 @@ def test_a_new_backend_weighs_less_in_the_choice():
     assert chosen(old, new) == (old, None)
 
 
+def test_a_warm_backend_that_ramps_up_again_holds_back_by_its_ramp_alone():
+    target = backend()
+    carry(target, 3)
+    target.start_slowly(LATER + 50.0)
+    assert chosen(target, now=LATER + 55.0, ask=Ask(2, 100, 10), is_lowest=True) == (target, None)
+
+
 def test_without_a_ramp_a_new_backend_is_as_good_as_any():
     target = backend(pool=replace(POOL, breaker=BreakerPolicy(ramp_s=0.0)))
     target.start_slowly(0.0)
