@@ -293,6 +293,7 @@ class App:
             departure.watch(call.leave)
             try:
                 await self.proxy.serve(call)
+                departure.is_cut = call.reply.is_started and not call.reply.is_complete
             finally:
                 departure.forget()
             return

@@ -11,12 +11,17 @@ EXTENSION = "sluicegate.departure"
 
 
 class Departure:
-    """Tells one watcher, once. `has_left` is true from the first `left()` on."""
+    """Tells one watcher, once. `has_left` is true from the first `left()` on.
 
-    __slots__ = ("_watcher", "has_left")
+    The other way round, `is_cut` tells the edge that an answer is left incomplete on purpose: its backend died inside
+    an event, and the caller has to see a broken transfer.
+    """
+
+    __slots__ = ("_watcher", "has_left", "is_cut")
 
     def __init__(self) -> None:
         self.has_left = False
+        self.is_cut = False
         self._watcher: Callable[[], None] | None = None
 
     def watch(self, watcher: Callable[[], None]) -> None:

@@ -99,7 +99,8 @@ class EdgeCycle(RequestResponseCycle):
             self._crashed()
         else:
             if not self.response_complete and not self.disconnected:
-                _LOG.error("the application returned without a complete answer")
+                if not self.departure.is_cut:
+                    _LOG.error("the application returned without a complete answer")
                 self._crashed()
         finally:
             self.on_response = _nothing
