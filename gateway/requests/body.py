@@ -7,113 +7,19 @@ engine: its scheduling priority, or another address.
 """
 
 import re
-from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw, Struct
 
 from gateway.faults import CallerError, CallerFault
-from gateway.requests.endpoints import Endpoint, Kind
+from gateway.requests.endpoints import Endpoint
+from gateway.requests.measure import measure
+from gateway.requests.shapes import DECODERS, EMPTY, Body, Count
 
-MEDIA_TOKENS = 1000  # what an image, audio or video part counts in an estimate
-MESSAGE_TOKENS = 4  # template tokens around each message
 MAX_CHOICES = 128
-_EMPTY = Raw(b"")
 _TRUE = Raw(b"true")
 _NULL = b"null"
 _STEERING = ("priority", "api_base", "base_url", "api_key")
-
-
-class _Part(Struct):
-    """One part of a message: text, or something that is counted flat, or a nested value that is counted by bytes."""
-
-    type: str = "text"
-    text: str | None = None
-    content: Raw = _EMPTY
-    input: Raw = _EMPTY
-
-
-class _Message(Struct):
-    role: str | None = None
-    content: str | list[_Part] | None = None
-    tool_calls: Raw = _EMPTY
-    arguments: Raw = _EMPTY
-    output: Raw = _EMPTY
-
-
-class _StreamOptions(Struct):
-    include_usage: bool | None = None
-
-
-_Count = int | float | None
-_Text = str | list[str | int | list[int]]  # a list mixes only where the caller mixes; the engine judges that
-
-
-class _Body(Struct):
-    """What every kind may have. Kinds add what they require and what they measure."""
-
-    model: str
-    stream: bool | None = None
-    max_tokens: _Count = None
-    max_completion_tokens: _Count = None
-    max_output_tokens: _Count = None
-    n: _Count = None
-    best_of: _Count = None
-    stream_options: _StreamOptions | None = None
-    prompt_logprobs: Raw = _EMPTY
-    use_beam_search: bool | None = None
-    tools: Raw = _EMPTY
-    functions: Raw = _EMPTY
-
-
-class _Chat(_Body, kw_only=True):
-    messages: list[_Message]
-
-
-class _Completion(_Body, kw_only=True):
-    prompt: _Text | None = None
-    prompt_embeds: Raw = _EMPTY
-
-
-class _Embedding(_Body, kw_only=True):
-    input: str | list[str | int | list[int] | _Part]
-
-
-class _Response(_Body, kw_only=True):
-    input: str | list[_Message]
-    instructions: str | None = None
-
-
-class _AnthropicMessages(_Body, kw_only=True):
-    messages: list[_Message]
-    system: str | list[_Part] | None = None
-
-
-class _Document(Struct):
-    text: str | None = None
-
-
-class _Rerank(_Body, kw_only=True):
-    query: str
-    documents: list[str | _Document]
-
-
-class _Tokenize(_Body, kw_only=True):
-    model: str = ""
-    prompt: str | None = None
-    content: str | None = None
-    messages: list[_Message] | None = None
-
-
-_DECODERS: dict[Kind, msgspec.json.Decoder[_Body]] = {
-    Kind.CHAT: msgspec.json.Decoder(_Chat),
-    Kind.COMPLETIONS: msgspec.json.Decoder(_Completion),
-    Kind.EMBEDDINGS: msgspec.json.Decoder(_Embedding),
-    Kind.RESPONSES: msgspec.json.Decoder(_Response),
-    Kind.MESSAGES: msgspec.json.Decoder(_AnthropicMessages),
-    Kind.RERANK: msgspec.json.Decoder(_Rerank),
-    Kind.TOKENIZE: msgspec.json.Decoder(_Tokenize),
-}
 _members = msgspec.json.Decoder(dict[str, Raw])
 _encode = msgspec.json.Encoder().encode
 _find_path = re.compile(r"^(?P<what>.*) - at `\$(?:\.(?P<path>[^`]*))?`$", re.DOTALL).match
@@ -141,7 +47,7 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
     parsed = _decode(endpoint, body)
     if parsed.stream and not endpoint.streams:
         parsed.stream = False  # an endpoint that cannot stream ignores the wish, as engines do
-    text_bytes, flat_tokens = _measure(parsed)
+    text_bytes, flat_tokens = measure(parsed)
     return Ask(
         model=parsed.model,
         stream=bool(parsed.stream),
@@ -181,11 +87,11 @@ def _with_usage(options: Raw | None) -> Raw:
     return Raw(_encode(members))
 
 
-def _decode(endpoint: Endpoint, body: bytes) -> _Body:
+def _decode(endpoint: Endpoint, body: bytes) -> Body:
     try:
         if not body.isascii():
             body.decode()  # members that stay bytes are not looked at again: no broken text may pass
-        return _DECODERS[endpoint.kind].decode(body)
+        return DECODERS[endpoint.kind].decode(body)
     except UnicodeDecodeError:
         raise CallerError(CallerFault.MALFORMED, "The body is not valid UTF-8.") from None
     except RecursionError:
@@ -209,7 +115,7 @@ def _named(text: str) -> CallerError:
     return CallerError(CallerFault.INVALID, f"Invalid type for {where}: {what}.", name or None)
 
 
-def _whole(name: str, value: _Count, most: int | None = None) -> int | None:
+def _whole(name: str, value: Count, most: int | None = None) -> int | None:
     """A positive whole number or None; a float without a fraction counts as whole."""
     if value is None:
         return None
@@ -226,7 +132,7 @@ def _whole(name: str, value: _Count, most: int | None = None) -> int | None:
     return int(value)
 
 
-def _output_bound(body: _Body) -> int | None:
+def _output_bound(body: Body) -> int | None:
     """The caller's own bound on output tokens, over all choices; the first one named of the three spellings."""
     bound: int | None = None
     if body.max_tokens is not None:
@@ -243,105 +149,10 @@ def _output_bound(body: _Body) -> int | None:
     return bound
 
 
-def _is_streamable(body: _Body) -> bool:
+def _is_streamable(body: Body) -> bool:
     """False for options that engines refuse together with a stream; a caller that wants both hears it from them."""
     if body.stream:
         return True
     logprobs = body.prompt_logprobs
-    wants_logprobs = logprobs is not _EMPTY and bytes(logprobs) != _NULL
+    wants_logprobs = logprobs is not EMPTY and bytes(logprobs) != _NULL
     return not (wants_logprobs or body.use_beam_search or (body.best_of or 1) > (body.n or 1))
-
-
-def _raw_size(raw: Raw) -> int:
-    return 0 if raw is _EMPTY else len(bytes(raw))
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _measure(body: _Body) -> tuple[int, int]:
-    """(bytes of text, tokens that are counted flat) of the prompt."""
-    size, flat = _raw_size(body.tools) + _raw_size(body.functions), 0
-    match body:
-        case _Chat() | _AnthropicMessages():
-            more, flat = _messages_size(body.messages)
-            size += more
-            if isinstance(body, _AnthropicMessages) and body.system is not None:
-                more, extra = _content_size(body.system)
-                size, flat = size + more, flat + extra
-        case _Completion():
-            size, flat = _text_size(body.prompt)
-            size += _raw_size(body.prompt_embeds)
-        case _:
-            more, flat = _measure_rest(body)
-            size += more
-    return size, flat
-
-
-def _measure_rest(body: _Body) -> tuple[int, int]:
-    size = flat = 0
-    match body:
-        case _Response():
-            size = _size(body.instructions or "")
-            text = body.input
-            more, flat = (_size(text), MESSAGE_TOKENS) if isinstance(text, str) else _messages_size(text)
-            size += more
-        case _Embedding():
-            size, flat = _text_size(body.input)
-        case _Rerank():
-            size = sum(_size(d if isinstance(d, str) else d.text or "") for d in body.documents)
-            size += _size(body.query) * len(body.documents)  # the engine reads the query with each of them
-        case _Tokenize():
-            size, flat = _messages_size(body.messages or [])
-            size += _size(body.prompt or "") + _size(body.content or "")
-        case _:
-            pass  # measured by the caller
-    return size, flat
-
-
-def _messages_size(messages: list[_Message]) -> tuple[int, int]:
-    size, flat = 0, MESSAGE_TOKENS * len(messages)
-    for message in messages:
-        size += _raw_size(message.tool_calls) + _raw_size(message.arguments) + _raw_size(message.output)
-        content = message.content
-        if content.__class__ is str:
-            size += _size(content)
-        elif content is not None:
-            more, extra = _content_size(content)
-            size, flat = size + more, flat + extra
-    return size, flat
-
-
-def _content_size(content: str | list[_Part]) -> tuple[int, int]:
-    if isinstance(content, str):
-        return _size(content), 0
-    size = flat = 0
-    for part in content:
-        if part.text is not None:
-            size += _size(part.text)
-        elif "text" not in part.type and part.content is _EMPTY and part.input is _EMPTY:
-            flat += MEDIA_TOKENS
-        size += _raw_size(part.content) + _raw_size(part.input)
-    return size, flat
-
-
-def _text_size(text: str | Sequence[str | int | list[int] | _Part] | None) -> tuple[int, int]:
-    """Text is counted by bytes, integers are tokens already."""
-    if text is None:
-        return 0, 0
-    if isinstance(text, str):
-        return _size(text), 0
-    size = flat = 0
-    for item in text:
-        match item:
-            case str():
-                size += _size(item)
-            case int():
-                flat += 1
-            case _Part():
-                more, extra = _content_size([item])
-                size, flat = size + more, flat + extra
-            case _:
-                flat += len(item)
-    return size, flat
