@@ -1,18 +1,9 @@
-"""Drives the gate: turns what happens into events, and carries out its commands in order. The only owner of the Gate.
-
-One future per waiting ticket, one timer for all of them, one Progress per backend and loop pass. Everything here but
-`verdict` is synchronous: a caller's departure gives its seat back before the next line runs, whatever its coroutine
-is waiting for.
-
-Whose duty: who calls `arrive` calls exactly one of `finished`, `failed`, `leave` for that ticket sooner or later;
-after the gate has ended it (refused, evicted) or after the first of them, more of them do nothing.
-"""
+"""Events in, commands out, in order. See the package."""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from gateway.core.commands import (
     Abort,
@@ -36,79 +27,17 @@ from gateway.core.events import (
     Progress,
     PushedBack,
     QuotaDenied,
-    QuotaGranted,
     Ticked,
 )
 from gateway.core.gate import Gate
 from gateway.core.gauges import GateView
 from gateway.core.vocabulary import Fault
+from gateway.gatekeeper.alarm import Alarm
+from gateway.gatekeeper.ticket import Quotas, Ticket, Verdict
 
 log = logging.getLogger("sluicegate.gate")
 
-INNER_TICK_S = 0.05
 LAG_S = 0.02  # a pass that came later than this measures this process, not the engine
-_SOON_S = 0.001
-
-Verdict = Dispatch | Refuse | Evict
-
-
-class Quotas(Protocol):
-    """What the gatekeeper needs of `quotas`: synchronous, and exactly one settle or refund per granted ticket."""
-
-    def reserve(self, ticket: str, tenant: str, pool: str, tokens: int) -> QuotaGranted | QuotaDenied | None:
-        """Take at once, refuse at once, or None: the answer comes as an event through `Gatekeeper.feed`."""
-
-    def settle(self, ticket: str, tokens: int) -> None:
-        """Give back what was reserved beyond `tokens`, or take what is missing."""
-
-    def refund(self, ticket: str) -> None:
-        """Give back everything."""
-
-
-class Ticket:
-    """One request inside the gate, as the shell knows it."""
-
-    __slots__ = (
-        "abort",
-        "backend",
-        "dispatch",
-        "is_open",
-        "name",
-        "pool",
-        "reset_at",
-        "tenant",
-        "verdict",
-        "waiter",
-    )
-
-    def __init__(self, arrived: Arrived) -> None:
-        self.name = arrived.ticket
-        self.tenant = arrived.tenant
-        self.pool = arrived.pool
-        self.is_open = True  # the gate still holds it
-        self.verdict: Verdict | None = None
-        self.waiter: asyncio.Future[bool] | None = None
-        self.backend = ""
-        self.dispatch: Dispatch | None = None  # the one in force
-        self.abort: Callable[[], None] | None = None  # stops the work at the backend, at once
-        self.reset_at: float | None = None  # when a quota allows it again, on the gate's clock
-
-    def wake(self) -> None:
-        """Let the coroutine that waits for a verdict look again."""
-        waiter = self.waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(True)
-
-    def hand_over(self) -> None:
-        """Another request takes this ticket where it is: queued or in flight. Whoever had it is told, and stopped."""
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(False)
-        abort, self.abort = self.abort, None
-        if abort is not None:
-            abort()
-        if self.verdict is None:
-            self.verdict = self.dispatch
 
 
 class Gatekeeper:
@@ -129,10 +58,7 @@ class Gatekeeper:
         ] = {}  # by backend: LLM tokens by ticket, since the last pass
         self._lagged: set[str] = set()
         self._flush_due_at: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._wake_at: float | None = None
-        self._ticked_at = now()
+        self._alarm = Alarm(loop, now, lambda: self.feed(Ticked()), lambda: bool(self._tickets))
         self.on_breaker: Callable[[BreakerChanged], None] | None = None
         self.is_draining = False  # the gate refuses whatever arrives
 
@@ -225,14 +151,11 @@ class Gatekeeper:
                     self._carry_out(command)
         finally:
             self._is_handling = False
-        if self._timer is None:
-            self._arm()
+        self._alarm.keep()
 
     def close(self) -> None:
         """Stop the timer: nothing is handled by itself any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.stop()
 
     def _note_reset(self, denied: QuotaDenied) -> None:
         ticket = self._tickets.get(denied.ticket)
@@ -253,9 +176,7 @@ class Gatekeeper:
             case Abort():
                 self._abort(command.ticket)
             case WakeAt():
-                self._wake_at = command.at
-                if self._timer is None or command.at < self._timer_at:
-                    self._arm()
+                self._alarm.wake_at(command.at)
             case BreakerChanged():
                 log.warning(
                     "breaker of %s: %s -> %s (%s)",
@@ -324,35 +245,3 @@ class Gatekeeper:
         self._lagged.discard(backend)
         if tokens:
             self.feed(Progress(backend, tuple(tokens.items()), late or lagged))
-
-    # --- time ---------------------------------------------------------------------------------------------------
-
-    def _due_at(self) -> float | None:
-        """When to tick next: the instant that the gate asked for, and each 50 ms while it holds tickets."""
-        inner = self._ticked_at + INNER_TICK_S if self._tickets else None
-        if self._wake_at is None or inner is None:
-            return inner if self._wake_at is None else self._wake_at
-        return min(inner, self._wake_at)
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        due_at = self._due_at()
-        if due_at is None:
-            return
-        delay_s = max(_SOON_S, due_at - self._now())
-        self._timer_at = due_at
-        self._timer = self._loop.call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        now = self._now()
-        due_at = self._due_at()
-        if due_at is not None and now >= due_at:
-            if self._wake_at is not None and now >= self._wake_at:
-                self._wake_at = None
-            self._ticked_at = now
-            self.feed(Ticked())
-        if self._timer is None:
-            self._arm()
