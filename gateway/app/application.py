@@ -1,21 +1,26 @@
-"""The ASGI application for callers: finds the endpoint, knows the caller, reads the body, hands over to `proxy`.
-
-In this order, so that what can be refused early is: path and method, key, drain and overload of this gateway, body,
-model, tier. Everything that the caller did wrong is a `CallerError`, answered here and nowhere else.
-"""
+"""The application. See the package for the order of what it does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from gateway.app.intake import (
+    Bounds,
+    CallerLeftError,
+    Receive,
+    Scope,
+    Send,
+    find_grant,
+    lifespan,
+    read_body,
+    too_large,
+)
 from gateway.auth import Caller, authenticate
 from gateway.clocks import Clocks
-from gateway.contract.snapshot import GrantSpec, PoolSpec
 from gateway.core.commands import RetryAfter
 from gateway.core.vocabulary import ShedReason
 from gateway.departure import EXTENSION, Departure
@@ -31,41 +36,12 @@ from gateway.requests.endpoints import ENDPOINTS, MODELS_PATH, Endpoint
 from gateway.state import Applied, State
 from gateway.tally import Exchange, Tally
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
 BUDGET_SHARE = 0.95  # of the memory for bodies: above it new requests are shed
 OVERLOAD_RETRY_S = 2
 CLIENT_CLOSED_STATUS = 499  # in logs and counters only
 CRASH_STATUS = 500  # the edge answers it; nothing that a caller sends may lead here
-MOST_SHOWN = 100  # of a model name, in an error
 _OTHER_PATH = "(other)"
 _encode = msgspec.json.Encoder().encode
-
-
-class CallerLeftError(Exception):
-    """The caller left while its body was being read: nobody is there to be answered."""
-
-
-class Bounds(Protocol):
-    """What the app needs to know of the settings."""
-
-    @property
-    def max_body_bytes(self) -> int:
-        """Largest body that is read."""
-
-    @property
-    def buffer_budget_bytes(self) -> int:
-        """Memory for all bodies together."""
-
-    @property
-    def key_pepper(self) -> bytes:
-        """Under which keys are hashed."""
-
-    @property
-    def gateway_id(self) -> str:
-        """Name of this gateway, for the access line."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +69,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await lifespan(receive, send)
             return
         path = scope["path"]
         endpoint = ENDPOINTS.get(path)
@@ -185,7 +161,7 @@ class App:
             await self._refuse(reply, early, wording)
             return
         began_at = self.clocks.monotonic()
-        body = await self._read_body(receive)
+        body = await read_body(receive, self.settings.max_body_bytes)
         record.bytes_in = len(body)
         known = Known(applied, caller, record, reply, wording, began_at)
         call = self._understand(endpoint, headers, body, known)
@@ -214,36 +190,10 @@ class App:
         length = headers.get(b"content-length", b"0")
         announced = int(length) if length.isdigit() else 0
         if announced > self.settings.max_body_bytes:
-            raise _too_large(self.settings.max_body_bytes)
+            raise too_large(self.settings.max_body_bytes)
         if self.bodies.held_bytes + announced > BUDGET_SHARE * self.settings.buffer_budget_bytes:
             return ShedReason.GATEWAY_OVERLOAD
         return None
-
-    async def _read_body(self, receive: Receive) -> bytes:
-        """The whole body, bounded also where no length was announced.
-
-        Raises:
-            CallerError: larger than is allowed.
-            CallerLeftError: nobody is there any more.
-        """
-        message = await receive()
-        if message["type"] != "http.request":
-            raise CallerLeftError
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            parts, size = [body], len(body)
-            while message.get("more_body"):
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise CallerLeftError
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > self.settings.max_body_bytes:
-                    raise _too_large(self.settings.max_body_bytes)
-            body = b"".join(parts)
-        if len(body) > self.settings.max_body_bytes:
-            raise _too_large(self.settings.max_body_bytes)
-        return body
 
     def _understand(
         self, endpoint: Endpoint, headers: dict[bytes, bytes], body: bytes, known: "Known"
@@ -256,7 +206,7 @@ class App:
         hints = hints_of.read(headers)
         ask = bodies.read(endpoint, body)
         applied, record = known.applied, known.record
-        pool, grant = _granted(applied, known.caller.tenant.name, ask.model)
+        pool, grant = find_grant(applied, known.caller.tenant.name, ask.model)
         granted = tier = known.caller.tier(grant.tier)
         if hints.tier is not None:
             tier, is_ignored = hints_of.lowered_tier(hints.tier, granted, applied.tiers)
@@ -329,43 +279,7 @@ class Known(Struct, frozen=True):
     arrived_at: float
 
 
-def _granted(applied: Applied, tenant: str, model: str) -> tuple[PoolSpec, GrantSpec]:
-    """The pool that serves a model and the tenant's grant for it; without a model, the tenant's only one.
-
-    Raises:
-        CallerError: no such model, or none that this tenant may use: told in the same words.
-    """
-    if not model:
-        grants = applied.grants_by_tenant.get(tenant, ())
-        if len(grants) == 1:
-            return applied.pools[grants[0].pool], grants[0]
-        raise CallerError(CallerFault.INVALID, "Missing required parameter: 'model'.", "model")
-    pool = applied.pool_by_model.get(model)
-    grant = applied.grants.get((tenant, pool.policy.name)) if pool is not None else None
-    if pool is None or grant is None:
-        shown = model if len(model) <= MOST_SHOWN else model[:MOST_SHOWN] + "..."
-        raise CallerError(
-            CallerFault.UNKNOWN_MODEL,
-            f"The model `{shown}` does not exist or you do not have access to it.",
-            "model",
-        )
-    return pool, grant
-
-
-def _too_large(limit: int) -> CallerError:
-    return CallerError(CallerFault.TOO_LARGE, f"The request body is larger than {limit} bytes.")
-
-
 async def _wait_for_departure(receive: Receive, call: Call) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     call.leave()
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    """Nothing to start or stop: the entry point does that."""
-    while True:
-        message = await receive()
-        await send({"type": message["type"] + ".complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
