@@ -19,6 +19,7 @@ ENGINES = (
     ("vllm", "vLLM"),
     ("sglang", "SGLang"),
     ("tensorrt_llm", "TensorRT-LLM"),
+    ("triton", "TensorRT-LLM behind Triton"),
     ("tgi", "TGI"),
     ("llama_cpp", "llama.cpp"),
     ("none", _("none (no telemetry)")),
