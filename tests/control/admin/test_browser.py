@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,14 +10,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from control.supervisor.credentials import read_credentials
+from tests.fakes.browser import running_chromium
 from tests.fakes.valkey import running_valkey
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[3]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +77,8 @@ def _wait(url):
 
 @pytest.fixture(scope="module")
 def chromium():
-    if CHROMIUM is None:
-        if os.environ.get("CI"):
-            raise AssertionError("CI has no Chromium")
-        pytest.skip("NOT TESTED IN A BROWSER: there is no Chromium")
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    with running_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
