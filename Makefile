@@ -19,8 +19,8 @@ check: .venv/.dev ## Format, lint, import contracts, types, Django checks, tests
 	$(BIN)/ruff check --quiet .
 	$(BIN)/lint-imports --no-timing > .venv/lint-imports.log || (cat .venv/lint-imports.log; false)
 	$(BIN)/mypy
-	SLUICEGATE_TESTING=1 $(BIN)/python manage.py check --fail-level WARNING
-	SLUICEGATE_TESTING=1 $(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --fail-level WARNING
+	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m pytest -q -m "not slow and not bench" tests/gateway/core tests/gateway/contract
 
 scenarios: .venv/.dev ## Run the scenarios on the virtual clock and hold them against the targets
@@ -48,7 +48,7 @@ clean: ## Remove the virtualenv and caches; keeps var/ (your data)
 .venv/.runtime: requirements/runtime.lock
 	@test -n "$(PYTHON)" || { echo "No python3.11 on the PATH. Set PYTHON=/path/to/python3.11."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is too old: Python 3.11 or newer is needed.")'
-	@test -x $(BIN)/python || { echo "Creating .venv ..."; $(PYTHON) -m venv .venv; }
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || { echo "Creating .venv ..."; $(PYTHON) -m venv --clear .venv; }
 	@echo "Installing what the product needs (about half a minute the first time) ..."
 	@$(PIP) install --require-hashes -r requirements/runtime.lock
 	@$(PIP) install --no-deps --no-build-isolation --no-index -e .
