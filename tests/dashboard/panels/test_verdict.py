@@ -48,11 +48,11 @@ SITUATIONS = [
         (*CALM[:2], shedding(2, 4.0)),
         (
             backend("b1", binding="prefill", prefill_ratio=0.93, in_flight=30),
-            backend("b2", binding="prefill", prefill_ratio=0.99, in_flight=30),
+            backend("b2", binding="prefill", prefill_ratio=0.95, in_flight=30),
             backend("b3", binding="kv", kv_use_ratio=0.98, in_flight=31),
         ),
         "bad",
-        "Shedding P2 for 1 s: prefill 99 % on b2. P0 healthy.",
+        "Shedding P2 for 1 s: prefill 95 % on b2. P0 healthy.",
     ),
     (
         "seats bind",
