@@ -1,46 +1,21 @@
 """A real Chromium on a real web process. Without a browser these tests say so loudly; under CI=true they fail."""
 
 import contextlib
-import os
-import shutil
 import threading
 import time
 
 import pytest
-from playwright.sync_api import sync_playwright
 
+from tests.fakes.browser import running_chromium
 from tests.fakes.control_room import running_control_room
 from tests.fakes.frames import frame_at, publish
 from tests.fakes.installation import PASSWORD
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-def executable():
-    """CHROMIUM, else what the PATH has under a usual name."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    return os.environ.get("CHROMIUM") or next((p for p in map(shutil.which, names) if p), None)
-
 
 @pytest.fixture(scope="session")
 def chromium():
-    path = executable()
-    if path is None:
-        words = "NO BROWSER: set CHROMIUM or install chromium; the pages were NOT tested in a browser"
-        if os.environ.get("CI") == "true":
-            pytest.fail(words)
-        pytest.skip(words)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    with running_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
