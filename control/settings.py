@@ -5,7 +5,6 @@ one line (`environment.demand_secrets`).
 """
 
 import os
-import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -168,22 +167,11 @@ CONTENT_SECURITY_POLICY = {
 }
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
-_is_collected = (
-    STATIC_ROOT / "staticfiles.json"
-).is_file()  # an image collects them; a checkout finds them in place
-warnings.filterwarnings(
-    "ignore", message="No directory at", category=UserWarning
-)  # hence the folder may be absent
-WHITENOISE_USE_FINDERS = not _is_collected
+WHITENOISE_USE_FINDERS = True  # in place, in an image as in a checkout: nothing is collected
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # nothing is ever uploaded
-    "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
-        if _is_collected
-        else "django.contrib.staticfiles.storage.StaticFilesStorage"
-    },
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
 # --- language and time --------------------------------------------------------------------------------------------

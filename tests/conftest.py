@@ -16,8 +16,6 @@ def pytest_configure(config):
     state = Path(tempfile.mkdtemp(prefix="sluicegate-tests-"))
     config.stash[_STATE] = state
     settings.STATE_DIR = state
-    settings.STATIC_ROOT = state / "static"
-    settings.STATIC_ROOT.mkdir()
     settings.SECRET_KEY = "of no value: the secret key of tests, long enough for every check"
     settings.KEY_PEPPER = "a key pepper for tests only"
     settings.SIGNING_KEY = "a signing key for tests only"
