@@ -1,25 +1,48 @@
 """What changed between two frames, as lines for the feed and the annotations of the charts. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.contract.frame import EventFrame, Frame, OverrideFrame
 
 MAX_EVENTS: Final = 20
 LOST_S: Final = 3.0
+CALM_S: Final = 10.0
 
 
-def changes(before: Frame | None, after: Frame) -> list[EventFrame]:
-    """Events of this second, oldest first; none for the very first frame, which has nothing to differ from."""
-    if before is None:
-        return []
-    return [
-        *_overrides(before, after),
-        *_breakers(before, after),
-        *_shedding(before, after),
-        *_gateways(before, after),
-        *_revision(before, after),
-    ]
+@dataclass(slots=True)
+class Feed:
+    """Tells what changed, frame by frame. Shedding ends only after CALM_S without any, so that it can't flap."""
+
+    before: Frame | None = None
+    shed_at: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def take(self, after: Frame) -> list[EventFrame]:
+        """Events of this second, oldest first; none for the very first frame, which has nothing to differ from."""
+        before, self.before = self.before, after
+        shedding = list(self._shedding(after))
+        if before is None:
+            return []
+        return [
+            *_overrides(before, after),
+            *_breakers(before, after),
+            *shedding,
+            *_gateways(before, after),
+            *_revision(before, after),
+        ]
+
+    def _shedding(self, after: Frame) -> Iterable[EventFrame]:
+        for each in after.tiers:
+            key, name = (each.pool, each.tier), f"P{each.tier} of {each.pool}"
+            if each.shed_per_s:
+                if key not in self.shed_at:
+                    reason = max(each.shed_per_s, key=lambda r: each.shed_per_s[r])
+                    yield _event(after.at, "shedding", f"{name} is shed: {reason}", each.pool)
+                self.shed_at[key] = after.at
+            elif key in self.shed_at and after.at - self.shed_at[key] >= CALM_S:
+                del self.shed_at[key]
+                yield _event(after.at, "recovery", f"{name} is no longer shed", each.pool)
 
 
 def newest(events: Iterable[EventFrame]) -> tuple[EventFrame, ...]:
@@ -52,17 +75,6 @@ def _breakers(before: Frame, after: Frame) -> Iterable[EventFrame]:
             yield EventFrame(at=after.at, kind="breaker", text=text, target=each.backend)
 
 
-def _shedding(before: Frame, after: Frame) -> Iterable[EventFrame]:
-    old = {(t.pool, t.tier): bool(t.shed_per_s) for t in before.tiers}
-    for each in after.tiers:
-        was, sheds = old.get((each.pool, each.tier)), bool(each.shed_per_s)
-        if was is None or was == sheds:
-            continue
-        reason = max(each.shed_per_s, key=lambda r: each.shed_per_s[r]) if sheds else ""
-        text = f"P{each.tier} of {each.pool} " + (f"is shed: {reason}" if sheds else "is no longer shed")
-        yield EventFrame(at=after.at, kind="shedding", text=text, target=each.pool)
-
-
 def _gateways(before: Frame, after: Frame) -> Iterable[EventFrame]:
     old = {g.gateway: g for g in before.gateways}
     for each in after.gateways:
@@ -79,7 +91,11 @@ def _gateways(before: Frame, after: Frame) -> Iterable[EventFrame]:
 
 
 def _gateway(at: float, name: str, text: str) -> EventFrame:
-    return EventFrame(at=at, kind="gateway", text=f"{name} {text}", target=name)
+    return _event(at, "gateway", f"{name} {text}", name)
+
+
+def _event(at: float, kind: str, text: str, target: str) -> EventFrame:
+    return EventFrame(at=at, kind=kind, text=text, target=target)
 
 
 def _revision(before: Frame, after: Frame) -> Iterable[EventFrame]:

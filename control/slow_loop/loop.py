@@ -12,7 +12,7 @@ from django.db import Error as DatabaseFault
 from django.db import close_old_connections
 
 from control.audit import Actor
-from control.frames.events import MAX_EVENTS, changes, newest
+from control.frames.events import MAX_EVENTS, Feed, newest
 from control.frames.histories import Histories
 from control.frames.merge import Sources, merge
 from control.observations import Observation, Scraper
@@ -53,7 +53,7 @@ class _Memory:
     histories: Histories = field(default_factory=Histories)
     tuner: Tuner = field(default_factory=Tuner)
     events: deque[EventFrame] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
-    frame: Frame | None = None
+    feed: Feed = field(default_factory=Feed)
     seq: int = 0
     ticked_at: float | None = None
 
@@ -158,7 +158,7 @@ class SlowLoop:
         bounds = memory.tuner.step(snapshot, memory.histories, observations, now, version)
         frame = self._frame(snapshot, observations, bounds, began)
         sent = self._lease.publish(self._seal(bounds, frame))
-        memory.frame, memory.ticked_at = frame, began
+        memory.ticked_at = began
         return Tick("published" if sent else "lost", version.epoch, version.seq, self._clock() - began)
 
     def _observe(self, snapshot: Snapshot) -> dict[str, Observation]:
@@ -198,7 +198,7 @@ class SlowLoop:
             incidents_open=0,
         )
         frame = merge(sources)
-        fresh = changes(memory.frame, frame)
+        fresh = memory.feed.take(frame)
         if not fresh:
             return frame
         memory.events.extend(fresh)

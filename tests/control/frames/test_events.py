@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from control.frames.events import MAX_EVENTS, changes, newest
+from control.frames.events import CALM_S, MAX_EVENTS, Feed, newest
 from gateway.contract.frame import (
     BackendFrame,
     BreakerFrame,
@@ -97,7 +97,9 @@ def later(**changed: object) -> Frame:
 
 
 def texts(before: Frame, after: Frame) -> list[str]:
-    return [event.text for event in changes(before, after)]
+    feed = Feed()
+    assert feed.take(before) == []
+    return [event.text for event in feed.take(after)]
 
 
 @pytest.mark.parametrize(
@@ -127,14 +129,23 @@ def test_each_change_is_one_line(after: Frame, text: str) -> None:
 
 def test_nothing_changed_is_no_line() -> None:
     assert texts(CALM, later()) == []
-    assert changes(None, CALM) == []
 
 
 def test_ends_are_told_as_well() -> None:
-    shedding = replace(CALM, tiers=(replace(TIER, shed_per_s={"queue_full": 5.0}),))
-    assert texts(shedding, later()) == ["P2 of chat is no longer shed"]
     silent = replace(CALM, gateways=(replace(GATEWAY, report_age_s=9.0),))
     assert texts(silent, later()) == ["g1 reports again"]
+
+
+def test_shedding_that_comes_and_goes_is_one_event_and_ends_after_a_calm_while() -> None:
+    feed, shed = Feed(), (replace(TIER, shed_per_s={"queue_full": 5.0}),)
+    told = []
+    for second in range(40):
+        sheds = 1 <= second <= 19 and second % 2 == 1
+        told += [
+            (e.at, e.text)
+            for e in feed.take(replace(CALM, at=float(second), tiers=shed if sheds else (TIER,)))
+        ]
+    assert told == [(1.0, "P2 of chat is shed: queue_full"), (19.0 + CALM_S, "P2 of chat is no longer shed")]
 
 
 def test_an_override_that_ran_out_expired_and_one_that_did_not_was_released() -> None:
