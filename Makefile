@@ -17,7 +17,7 @@ test: .venv/.dev ## Run every test that is not marked slow or bench
 check: .venv/.dev ## Format, lint, import contracts, types, Django checks, tests of core and contract
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/lint-imports --no-timing > .venv/lint-imports.log || (cat .venv/lint-imports.log; false)
+	$(BIN)/lint-imports --no-logo > .venv/lint-imports.log || (cat .venv/lint-imports.log; false)
 	$(BIN)/mypy
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python manage.py makemigrations --check --dry-run

@@ -15,6 +15,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from control import environment
+from gateway.contract import keys
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 STATE_DIR = Path(os.environ.get("SLUICEGATE_STATE_DIR") or BASE_DIR / "var").resolve()
@@ -187,7 +188,7 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 
 CELERY_BROKER_URL = environment.broker(REDIS_URL)
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "global_keyprefix": "sluicegate:celery:",
+    "global_keyprefix": keys.CELERY_PREFIX,
     "visibility_timeout": 3600,  # longer than any task (CELERY_TASK_TIME_LIMIT)
     "socket_connect_timeout": 1.0,
     "socket_timeout": 5.0,  # longer than the worker's blocking read of 1 s

@@ -12,7 +12,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "tests/fixtures/compose/compose_spec.json").read_text())
-VALIDATOR = jsonschema.Draft201909Validator(SCHEMA)  # named: the schema writes its draft's address with a slip
+# The draft is named: the schema writes its address with a slip.
+VALIDATOR = jsonschema.Draft201909Validator(SCHEMA)
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 APP = ("migrate", "web", "beat", "worker-loop", "worker-work", "gateway")
 

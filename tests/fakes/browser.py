@@ -48,7 +48,9 @@ class Complaints:
 
     def __init__(self, page: Page) -> None:
         self.found: list[str] = []
-        page.on("console", lambda m: self._note(m.type in ("error", "warning"), f"console: {m.text} {m.location}"))
+        page.on(
+            "console", lambda m: self._note(m.type in ("error", "warning"), f"console: {m.text} {m.location}")
+        )
         page.on("pageerror", lambda error: self._note(True, f"script: {error}"))
         page.on("response", lambda r: self._note(r.status >= 500, f"{r.status} {r.url}"))
 
