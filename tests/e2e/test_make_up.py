@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from control.supervisor.plan import DEMO_MODEL
-from tests.fakes.system import ROOT
+from tests.fakes.system import ROOT, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.loop]
 
@@ -125,6 +125,14 @@ def call(gateway: str, key: str) -> httpx2.Response:
     return httpx2.post(f"{gateway}/chat/completions", json=body, headers=headers, timeout=30)
 
 
+def offered(metrics: str, tier: str) -> float:
+    """How many tickets of a tier arrived, by the gateway's own count."""
+    rows = re.findall(
+        rf'^sluicegate_offered_total{{.*tier="{tier}".*}} (\S+)$', httpx2.get(metrics).text, re.MULTILINE
+    )
+    return sum(map(float, rows))
+
+
 def assert_ends_in_time_and_leaves_nobody(up: Up, at_least: int) -> None:
     processes = up.descendants()
     assert len(processes) >= at_least
@@ -142,6 +150,7 @@ def test_it_starts_serves_ends_within_five_seconds_and_goes_on_where_it_was(tmp_
         names = set(re.findall(r"^  ([a-z0-9-]+) {2,}\S", said, re.MULTILINE))
         product = {"valkey", "gateway", "web", "worker-loop", "worker-work", "beat"}
         assert names == product | {"engine-demo-1", "engine-demo-2", "traffic"}
+        until(lambda: offered(found(said, r"Operations +(\S+)"), "1") > 0, 20.0, "demo traffic")
         assert_ends_in_time_and_leaves_nobody(up, len(names))
 
     with make_up(tmp_path, DEMO="0") as up:
