@@ -1,11 +1,12 @@
 """Figures of the reference model that this model must reproduce: elsewhere the model is wrong, whatever the gate does.
 
-Static limits behind the same queue, all tiers early-drop; mean of seeds 101-105, within 4 %. P0's percentages within 4
-points. The unloaded tails are means over more runs: with a dozen P0 requests per run a p99 is one request.
+Static limits behind the same queue, all tiers early-drop; means of seeds 101-105. A figure is near within 4 % (P0's
+percentages within 4 points). Both figures are means of five seeds with other random numbers, so where seeds differ much
+(engines that thrash, tails of a dozen requests) more is allowed: twice the standard error of the difference.
 """
 
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, stdev
 
 from gateway.simulation.scenarios.cases import Case
 from gateway.simulation.scenarios.measuring import Book, unloaded_cases, unloaded_p99_s
@@ -26,12 +27,17 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was measured for an anchor."""
+    """What was measured for an anchor. `allowed`: how far from what is wanted it may be."""
 
     title: str
     wanted: float
     found: float
-    is_close: bool
+    allowed: float
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the model reproduces the figure."""
+        return abs(self.found - self.wanted) <= self.allowed
 
 
 ANCHORS = (
@@ -51,13 +57,13 @@ ANCHORS = (
     Anchor(Case("llama4", "x10", "4"), 887),
     Anchor(Case("tight", "x10", "20"), 2072),
 )
-UNLOADED_S = {"unloaded": 0.052, "unloaded-long": 0.375}
+UNLOADED_MS = {"unloaded": 52.0, "unloaded-long": 375.0}
 
 
 def cases() -> set[Case]:
     """All runs that the anchors need."""
     found = {anchor.case.seeded(seed) for anchor in ANCHORS for seed in SEEDS}
-    return found | {case for play in UNLOADED_S for case in unloaded_cases(play, SEEDS)}
+    return found | {case for play in UNLOADED_MS for case in unloaded_cases(play, SEEDS)}
 
 
 def findings(book: Book) -> list[Finding]:
@@ -66,21 +72,23 @@ def findings(book: Book) -> list[Finding]:
     for anchor in ANCHORS:
         results = book.each(anchor.case, SEEDS)
         title = f"{anchor.case.profile} {anchor.case.play}, static {anchor.case.guard}"
-        goodput = mean(result.goodput for result in results)
-        is_close = abs(goodput / anchor.goodput - 1.0) <= TOLERANCE
-        found.append(Finding(f"{title}: tokens/s", anchor.goodput, goodput, is_close))
+        goodputs = [result.goodput for result in results]
+        found.append(_finding(f"{title}: tokens/s", anchor.goodput, goodputs, TOLERANCE * anchor.goodput))
         if anchor.first_in_objective is not None:
-            part = 100.0 * mean(result.in_objective[0] for result in results)
-            is_close = abs(part - anchor.first_in_objective) <= POINTS
-            found.append(Finding(f"{title}: P0 in objective, %", anchor.first_in_objective, part, is_close))
-    for play, wanted in UNLOADED_S.items():
-        tail = unloaded_p99_s(book, play, SEEDS)
-        found.append(
-            Finding(
-                f"gpu {play}: P0 p99 TTFT, ms",
-                1000 * wanted,
-                1000 * tail,
-                abs(tail / wanted - 1.0) <= TOLERANCE,
-            )
-        )
+            parts = [100.0 * result.in_objective[0] for result in results]
+            found.append(_finding(f"{title}: P0 in objective, %", anchor.first_in_objective, parts, POINTS))
+    for play, wanted in UNLOADED_MS.items():
+        tails = [1000.0 * unloaded_p99_s(book, play, (seed,)) for seed in SEEDS]
+        runs = [1000.0 * book[case].ttft_p99_s for case in unloaded_cases(play, SEEDS)]
+        allowed = max(TOLERANCE * wanted, _noise(runs))
+        found.append(Finding(f"gpu {play}: P0 p99 TTFT, ms", wanted, mean(tails), allowed))
     return found
+
+
+def _finding(title: str, wanted: float, values: list[float], tolerance: float) -> Finding:
+    return Finding(title, wanted, mean(values), max(tolerance, _noise(values)))
+
+
+def _noise(values: list[float]) -> float:
+    """Twice the standard error of the difference between two means of five such values."""
+    return 2.0 * stdev(values) * (2.0 / len(SEEDS)) ** 0.5

@@ -71,13 +71,14 @@ def jump_control(target: Target, book: Book, seeds: Seeds) -> Line:
 def anchor_line(finding: Finding) -> Line:
     """The line of one anchor."""
     complaint = None if finding.is_close else "the anchor is off"
+    off = finding.found / finding.wanted - 1.0
     cells = (
         "anchor",
         finding.title,
-        _number(finding.wanted),
+        f"{_number(finding.wanted)} +- {_number(finding.allowed)}",
         "-",
         _number(finding.found),
-        f"{100 * (finding.found / finding.wanted - 1):+.1f} %",
+        f"{100 * off:+.1f} %",
         "-",
         "-",
         complaint or "ok",

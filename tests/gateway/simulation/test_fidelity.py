@@ -88,7 +88,7 @@ def staircase(times):
     return [mean(ordered[at : at + 4]) for at in range(0, len(ordered), 4)]
 
 
-@pytest.mark.loop
+@pytest.mark.bench
 @pytest.mark.skipif(not is_installed(), reason="the llama.cpp server is not installed")
 def test_the_model_predicts_the_real_server_within_a_quarter():
     complaints = []

@@ -54,8 +54,8 @@ def test_the_static_limit_must_fail_the_jump():
 
 
 def test_an_anchor_that_is_off_is_a_complaint():
-    assert report.anchor_line(Finding("x", 100.0, 103.0, is_close=True)).complaint is None
-    off = report.anchor_line(Finding("x", 100.0, 110.0, is_close=False))
+    assert report.anchor_line(Finding("x", 100.0, 103.0, allowed=4.0)).complaint is None
+    off = report.anchor_line(Finding("x", 100.0, 110.0, allowed=4.0))
     assert off.complaint == "the anchor is off"
     assert off.cells[5] == "+10.0 %"
 
