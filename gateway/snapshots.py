@@ -20,7 +20,15 @@ from gateway.clocks import Clocks
 from gateway.contract import keys
 from gateway.contract.bounds import BackendBound, Bounds
 from gateway.contract.checks import gate_policy
-from gateway.contract.codec import ContractRefused, decode_bounds, decode_overrides, decode_snapshot
+from gateway.contract.codec import (
+    MAX_BOUNDS_BYTES,
+    MAX_OVERRIDES_BYTES,
+    MAX_SNAPSHOT_BYTES,
+    ContractRefused,
+    decode_bounds,
+    decode_overrides,
+    decode_snapshot,
+)
 from gateway.contract.envelope import (
     MAX_HEADER_BYTES,
     EnvelopeRefused,
@@ -33,11 +41,12 @@ from gateway.contract.snapshot import Snapshot
 from gateway.core.events import BackendBounds, BoundsReceived, Configured, Event, Override, OverridesReceived
 from gateway.credentials import resolve_all
 from gateway.state import Applied, Source, State, Version, index
-from gateway.valkey import Connection, Link, ValkeyGone
+from gateway.valkey import Connection, Link, ReplyError, ValkeyGone
 
 log = logging.getLogger("sluicegate.snapshots")
 
 SNAPSHOT, BOUNDS, OVERRIDES = "snapshot", "bounds", "overrides"
+MAX_BYTES = {SNAPSHOT: MAX_SNAPSHOT_BYTES, BOUNDS: MAX_BOUNDS_BYTES, OVERRIDES: MAX_OVERRIDES_BYTES}
 KEYS = {SNAPSHOT: keys.SNAPSHOT, BOUNDS: keys.BOUNDS, OVERRIDES: keys.OVERRIDES}
 BOUNDS_STORED_EVERY_S = 10.0  # they change every second; a restart needs them roughly
 SKEW_SAMPLES = 10
@@ -143,14 +152,27 @@ class Snapshots:
 
     async def _read_if_new(self, reader: Connection, kind: str) -> None:
         """Read the header line alone; the body only where that line is not the one seen last."""
-        start = await reader.call("GETRANGE", KEYS[kind], 0, MAX_HEADER_BYTES)
-        if isinstance(start, bytes) and start and _header_line(start) != self._seen.get(kind):
+        start = await self._range(reader, kind, MAX_HEADER_BYTES)
+        if start and _header_line(start) != self._seen.get(kind):
             await self._read(reader, kind)
 
     async def _read(self, reader: Connection, kind: str, *, is_live: bool = False) -> None:
-        data = await reader.call("GET", KEYS[kind])
-        if isinstance(data, bytes) and _header_line(data) != self._seen.get(kind):
+        """Never more than a body may have: whoever can write there must not be able to fill this process."""
+        data = await self._range(reader, kind, MAX_HEADER_BYTES + MAX_BYTES[kind])
+        if data and _header_line(data) != self._seen.get(kind):
             self.take(kind, data, Source.VALKEY, is_live=is_live)
+
+    async def _range(self, reader: Connection, kind: str, last: int) -> bytes:
+        """A key's bytes up to `last`; nothing where it is no string: that one is refused, the other keys are read."""
+        try:
+            data = await reader.call("GETRANGE", KEYS[kind], 0, last)
+        except ReplyError as fault:
+            said = str(fault).encode()
+            if self._seen.get(kind) != said:
+                self._seen[kind] = said
+                self._refuse(kind, "malformed", f"Valkey: {fault}")
+            return b""
+        return data if isinstance(data, bytes) else b""
 
     # -- taking ---------------------------------------------------------------------------------------------------
 

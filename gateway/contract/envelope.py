@@ -80,7 +80,7 @@ def peek(data: bytes) -> Header:
         raise EnvelopeRefused("malformed")
     try:
         return _header_decoder.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise EnvelopeRefused("malformed") from None
 
 
@@ -99,6 +99,7 @@ def unseal(keys: tuple[SigningKey, ...], kind: str, data: bytes) -> tuple[Header
     key = next((k for k in keys if k.key_id == header.key_id), None)
     if key is None:
         raise EnvelopeRefused("unknown_key")
-    if not hmac.compare_digest(_mac(key, header, body), header.mac):
+    # as bytes: of two texts, compare_digest takes ASCII only, and this one is anybody's
+    if not hmac.compare_digest(_mac(key, header, body).encode(), header.mac.encode()):
         raise EnvelopeRefused("forged")
     return header, body

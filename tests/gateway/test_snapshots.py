@@ -401,6 +401,25 @@ async def test_a_bad_body_in_valkey_is_counted_once_however_often_it_is_read(val
         assert receiver.snapshots.refused == {("snapshot", "malformed"): 1}
 
 
+@pytest.mark.faults
+async def test_a_key_that_is_no_string_or_far_too_large_costs_only_itself(valkey, tmp_path):
+    """Whoever can write to Valkey can put anything there: what else is published must still arrive."""
+    with valkey.client() as client:
+        client.rpush(keys.SNAPSHOT, "a list")
+        client.setrange(keys.BOUNDS, 8 << 20, "x")
+        client.set(keys.OVERRIDES, sealed(Overrides(version=1, overrides=(an_override(),)), (1, 0, 1)))
+    async with live(tmp_path, valkey) as receiver:
+        await receiver.until_link(up=True)
+        await until(lambda: receiver.state.overrides_version == 1)
+        await asyncio.sleep(3 * FAST_RESYNC_S)
+        assert receiver.snapshots.refused == {("snapshot", "malformed"): 1, ("bounds", "malformed"): 1}
+        assert receiver.link.faults == 0
+        with valkey.client() as client:
+            client.delete(keys.SNAPSHOT)
+        publish(valkey, 3)
+        await receiver.until_revision(3)
+
+
 async def test_other_messages_on_the_channel_are_ignored(valkey, tmp_path):
     async with live(tmp_path, valkey) as receiver:
         await receiver.until_link(up=True)

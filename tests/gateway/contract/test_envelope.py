@@ -1,5 +1,6 @@
 """How a body travels: genuine, or refused with a named reason."""
 
+import msgspec
 import pytest
 
 from gateway.contract import keys
@@ -7,6 +8,11 @@ from gateway.contract.envelope import EnvelopeRefused, Header, SigningKey, seal,
 
 OLD, NEW = SigningKey(b"the old secret of the two"), SigningKey(b"the new secret of the two")
 HEADER = Header(kind="bounds", generation=1, epoch=2, seq=3, sent_at=4.0, key_id="")
+
+
+def _with_mac(mac: str) -> bytes:
+    line, _, body = seal(NEW, HEADER, b"x").partition(b"\n")
+    return msgspec.json.encode({**msgspec.json.decode(line), "mac": mac}) + b"\n" + body
 
 
 def test_what_is_sealed_is_unsealed_with_its_version():
@@ -36,6 +42,8 @@ def test_the_name_of_a_key_reveals_nothing_and_tells_keys_apart():
         ("kind", seal(NEW, Header(kind="frame", generation=1, epoch=1, seq=1, sent_at=1.0, key_id=""), b"")),
         ("unknown_key", seal(OLD, HEADER, b"x")),
         ("forged", seal(NEW, HEADER, b"x") + b"y"),
+        ("forged", _with_mac("\u00e9" * 64)),  # compare_digest raises for texts beyond ASCII
+        ("malformed", b'{"x":' + b"[" * 1000 + b"\nbody"),  # as deep as the bound on the header allows
         ("forged", seal(NEW, HEADER, b"x").replace(b'"seq":3', b'"seq":4')),
     ],
 )
