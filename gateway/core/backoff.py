@@ -18,7 +18,7 @@ import math
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
 
-from gateway.core.commands import RetryAfter
+from gateway.core.commands import RetryAfter, new_retry_after
 
 PACE = 0.7
 SHORTEST_S = 1.0
@@ -37,7 +37,7 @@ def retry_after(at: float, now: float) -> RetryAfter:
         after_s += 1
     if after_s < 1:
         after_s = 1
-    return RetryAfter(at, min(LONGEST_S, after_s))
+    return new_retry_after(at, after_s if after_s < LONGEST_S else LONGEST_S)
 
 
 def exact_retry_after(at: float | None, now: float) -> RetryAfter | None:
@@ -60,12 +60,13 @@ class Pacer:
         self, excess_s: float, step_s: float, cap_s: int, now: float, roll: float
     ) -> float:  # six numbers of one formula
         """The next free slot. `step_s`: cost / rate; `excess_s`: wait above the budget; `roll`: uniform in [0, 1)."""
-        slot = now + (max(SHORTEST_S, excess_s))
+        slot = now + (excess_s if excess_s > SHORTEST_S else SHORTEST_S)
         if slot < self.clock:
             slot = self.clock
         if slot - now > cap_s:
             return now + cap_s * (0.5 + 0.5 * roll)
-        self.clock = slot + (max(PACE * step_s, LEAST_STEP_S) if step_s > 0 else UNMEASURED_STEP_S)
+        step = PACE * step_s if step_s > 0 else UNMEASURED_STEP_S
+        self.clock = slot + (step if step > LEAST_STEP_S else LEAST_STEP_S)
         return slot
 
 
@@ -84,10 +85,11 @@ class Credits:
     def grant(self, amount: float, at: float) -> None:
         """Credit that may be used from `at` for 60 s."""
         second = math.floor(at)
-        if second not in self._amounts:
+        known = self._amounts.get(second)
+        if known is None:
             heappush(self._coming, second)
-            self._amounts[second] = 0.0
-        self._amounts[second] += amount
+            known = 0.0
+        self._amounts[second] = known + amount
 
     def take(self, now: float) -> bool:
         """Use one credit, oldest first; False where less than one is valid."""

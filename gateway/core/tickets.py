@@ -12,6 +12,7 @@ NOTHING = Ask(0, 0, 0)
 
 # members of an Enum by name: looking one up in its class costs a quarter of a microsecond
 _QUEUE_TIMEOUT = ShedReason.QUEUE_TIMEOUT
+_INFINITE = math.inf
 
 
 class Stage(Enum):
@@ -20,6 +21,9 @@ class Stage(Enum):
     QUOTA = "quota"
     WAITING = "waiting"
     IN_FLIGHT = "in-flight"
+
+
+_QUOTA = Stage.QUOTA
 
 
 class Ticket:
@@ -63,14 +67,14 @@ class Ticket:
         self.pool = event.pool
         self.tier = event.tier
         self.tenant = event.tenant
-        self.weight = event.weight if 0.0 < event.weight < math.inf else 1.0
-        self.prompt_tokens = max(0, event.prompt_tokens)
+        self.weight = event.weight if 0.0 < event.weight < _INFINITE else 1.0
+        self.prompt_tokens = event.prompt_tokens if event.prompt_tokens > 0 else 0
         self.deadline_at = event.deadline_at
         self.is_retry = event.is_retry
         self.has_quota = event.has_quota
         self.avoid = event.avoid
         self.arrived_at = now
-        self.stage = Stage.QUOTA
+        self.stage = _QUOTA
         self.ask = NOTHING  # what it asks of a backend: said once it is let in
         self.cost = 0
         self.queued_at = now

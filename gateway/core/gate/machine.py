@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from heapq import heappop
 
-from gateway.core.commands import Command, WakeAt
+from gateway.core.commands import Command, new_wake
 from gateway.core.events import (
     Abandoned,
     Arrived,
@@ -66,10 +66,16 @@ class Gate:
             ValueError: for `Configured` with a policy that has problems; nothing has changed then.
         """
         state = self._state
-        now = state.now = max(now, state.now)
+        if now < state.now:
+            now = state.now
+        state.now = now
         out: list[Command] = []
         state.out = out
-        self._pass_time(now)
+        # what time alone does comes first: overrides that run out, waiting that ends
+        if now >= state.override_ends:
+            configuration.expire_overrides(state, now)
+        if state.expiries and state.expiries[0][0] <= now:
+            admission.expire(state, now)
         self._take(event, now)
         self._set_alarm(now)
         return out
@@ -84,14 +90,6 @@ class Gate:
         if known is None or self._state.draining or known.in_fallback:
             return 1.0
         return known.pressure(known.queues.tier(tier), max(now, self._state.now))
-
-    def _pass_time(self, now: float) -> None:
-        """What time alone does comes first: overrides that run out, waiting that ends."""
-        state = self._state
-        if now >= state.override_ends:
-            configuration.expire_overrides(state, now)
-        if state.expiries and state.expiries[0][0] <= now:
-            admission.expire(state, now)
 
     def _take(self, event: Event, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # one flat case per event
         state = self._state
@@ -141,13 +139,19 @@ class Gate:
     def _set_alarm(self, now: float) -> None:
         """Ask to be woken: at the next tick while there is a ticket, and when something becomes possible."""
         state = self._state
-        due = math.inf
+        due, wake_at = math.inf, state.wake_at
         if state.tickets:
             due = state.next_tick if state.next_tick > now else now + TICK_S
+        if (
+            now < wake_at <= due
+            and (not state.expiries or state.expiries[0][0] >= wake_at)
+            and (not state.alarms or state.alarms[0] >= wake_at)
+        ):
+            return  # as nearly always: nothing is due before the instant that was asked for
         if state.expiries:
             due = min(due, state.next_expiry())
         if state.alarms:
             due = min(due, max(state.alarms[0], now))
-        if due < state.wake_at or (state.wake_at <= now and due < math.inf):
+        if due < wake_at or (wake_at <= now and due < math.inf):
             state.wake_at = due
-            state.out.append(WakeAt(due))
+            state.out.append(new_wake(due))

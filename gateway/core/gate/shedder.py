@@ -1,7 +1,13 @@
 """Saying no: refusals and evictions, with their pacing, refund and record."""
 
 from gateway.core.backoff import exact_retry_after
-from gateway.core.commands import Decision, Evict, RefundQuota, Refuse, RetryAfter
+from gateway.core.commands import (
+    Decision,
+    RefundQuota,
+    RetryAfter,
+    new_evict,
+    new_refuse,
+)
 from gateway.core.events import QuotaDenied
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.state import State
@@ -21,8 +27,9 @@ def refuse(state: State, pool: Pool | None, ticket: Ticket, verdict: Verdict, no
     """No, before queueing. Whatever was reserved is given back."""
     retry = _retry_after(state, pool, ticket, verdict, now)
     _forget(state, ticket)
-    state.out.append(Refuse(ticket.id, verdict.reason, retry, verdict.decision))
-    state.record(ticket, verdict.reason, verdict.decision)
+    reason, decision, _ = verdict
+    state.out.append(new_refuse(ticket.id, reason, retry, decision))
+    state.record(ticket, reason, decision)
 
 
 def deny(state: State, ticket: Ticket, event: QuotaDenied, now: float) -> None:
@@ -32,7 +39,7 @@ def deny(state: State, ticket: Ticket, event: QuotaDenied, now: float) -> None:
     retry = exact_retry_after(event.retry_at, now)
     state.waiting -= 1
     del state.tickets[ticket.id]
-    state.out.append(Refuse(ticket.id, event.reason, retry, decision))
+    state.out.append(new_refuse(ticket.id, event.reason, retry, decision))
     state.record(ticket, event.reason, decision)
 
 
@@ -42,7 +49,7 @@ def evict(state: State, pool: Pool, ticket: Ticket, verdict: Verdict, now: float
     pool.queues.tier(ticket.tier).remove(ticket)
     _forget(state, ticket)
     state.waiting -= 1
-    state.out.append(Evict(ticket.id, verdict.reason, retry, verdict.decision))
+    state.out.append(new_evict(ticket.id, verdict.reason, retry, verdict.decision))
     state.record(ticket, verdict.reason, verdict.decision)
 
 
@@ -50,7 +57,7 @@ def turn_away(state: State, pool: Pool, ticket: Ticket, verdict: Verdict, now: f
     """No, after a dispatch that the engine pushed back: it holds nothing any more."""
     retry = _retry_after(state, pool, ticket, verdict, now)
     _forget(state, ticket)
-    state.out.append(Evict(ticket.id, verdict.reason, retry, verdict.decision))
+    state.out.append(new_evict(ticket.id, verdict.reason, retry, verdict.decision))
     state.record(ticket, verdict.reason, verdict.decision)
 
 
