@@ -236,7 +236,7 @@ class PoolQueues:
         first = self.tiers[0]
         if first.policy.rank != 0:
             return self._next_low(None)
-        if first.waiting and self.shares[0] <= first.policy.share_cap:
+        if first.waiting and self.shares.parts[0] <= first.policy.share_cap:
             return first
         return self._next_low(first) or (first if first.waiting else None)
 
@@ -250,7 +250,7 @@ class PoolQueues:
 
     def is_under_floor(self, tier: TierQueue) -> bool:
         """Whether a tier got less of the recent cost than it gets whatever happens above it."""
-        return self.shares[tier.index] < tier.policy.floor
+        return self.shares.parts[tier.index] < tier.policy.floor
 
     def charge(self, ticket: Ticket, cost: int, weight: float) -> None:
         """Charge a dispatch, or (negative) settle it: the counters of its tenant and of its tier."""

@@ -17,22 +17,22 @@ LONGEST_GAP = 60  # periods without an event after which a rate is forgotten any
 class CostShares:
     """Recent share of every tier in the dispatched cost, 0..1: exponential average over `HORIZON` cost units."""
 
-    __slots__ = ("_shares",)
+    __slots__ = ("parts",)
 
     def __init__(self, tiers: int) -> None:
         """Start with nothing dispatched."""
-        self._shares = [0.0] * tiers
+        self.parts = [0.0] * tiers  # by index of the tier; read it, change it with `put` and `add` only
 
     def __getitem__(self, index: int) -> float:
-        return self._shares[index]
+        return self.parts[index]
 
     def put(self, index: int, share: float) -> None:
         """Set a share that was known before the tiers changed."""
-        self._shares[index] = share
+        self.parts[index] = share
 
     def add(self, index: int, cost: int) -> None:
         """Count `cost` dispatched for one tier; give it back with a negative `cost`."""
-        shares = self._shares
+        shares = self.parts
         part = -math.expm1(-abs(cost) / HORIZON)
         if cost < 0:
             shares[index] = max(0.0, shares[index] - part)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gateway.core.backoff import Pacer, RetryLedger, retry_after
-from gateway.core.commands import Decision, RetryAfter
+from gateway.core.commands import Decision, RetryAfter, new_decision
 from gateway.core.policy import TierPolicy
 from gateway.core.queues import PoolQueues, TierQueue
 from gateway.core.rates import ServiceRates
@@ -66,12 +66,21 @@ def objective_wait_s(tier: TierPolicy) -> float:
 class Facts:
     """What the policy of a tier comes to for one gateway."""
 
-    __slots__ = ("budget_s", "drops_early", "part", "rejects_fast", "size", "tenant_size")
+    __slots__ = (
+        "budget_s",
+        "drops_early",
+        "part",
+        "rejects_fast",
+        "retry_after_max_s",
+        "size",
+        "tenant_size",
+    )
 
     def __init__(self, tier: TierPolicy, share: float, low_weight: float) -> None:
         """`low_weight`: the weights of all tiers below rank 0."""
         queue = tier.queue
         self.budget_s = delay_budget_s(tier)
+        self.retry_after_max_s = queue.retry_after_max_s
         self.drops_early = queue.drop is DropPolicy.EARLY_DROP
         self.rejects_fast = queue.drop is DropPolicy.FAST_REJECT
         self.part = tier.share_cap if tier.rank == 0 else tier.weight / low_weight
@@ -177,9 +186,9 @@ class Shedding:
         index, rates = tier.index, self.rates
         entitled = self._facts[index].part * rates.total
         if self._has_first and index:
-            entitled *= 1.0 - self.queues.shares[0]
+            entitled *= 1.0 - self.queues.shares.parts[0]
         measured = rates.tiers[index]
-        return max(entitled, measured)
+        return measured if measured > entitled else entitled
 
     def expected_wait_s(self, tier: TierQueue, name: str, weight: float) -> float:
         """Seconds until a ticket that a tenant adds now would be dispatched."""
@@ -195,6 +204,20 @@ class Shedding:
     def judge(self, ticket: Ticket, tier: TierQueue, weight: float, now: float) -> Verdict | None:
         """Whether an arrival is refused. None: it may wait (where its queue is full, after `displaced` made room)."""
         wait = self.expected_wait_s(tier, ticket.tenant, weight)
+        facts = self._facts[tier.index]
+        verdict = None
+        if self.throttles or ticket.deadline_at is not None or not ticket.is_ordinary:
+            verdict = self._judge_special(ticket, tier, wait, now)
+        if verdict is None and facts.drops_early and wait > facts.budget_s:
+            verdict = _no(_EARLY_DROP, "delay-budget", tier, wait, (wait, facts.budget_s))
+        if verdict is None and facts.rejects_fast:
+            verdict = self._judge_fast_reject(ticket, tier, wait, now)
+        if verdict is None:
+            verdict = self._judge_size(ticket, tier, wait)
+        return verdict
+
+    def _judge_special(self, ticket: Ticket, tier: TierQueue, wait: float, now: float) -> Verdict | None:
+        """What few arrivals are judged by: a throttled tier, a deadline, being a retry."""
         verdict = None
         if self.throttles:
             verdict = self._judge_throttle(ticket, tier, wait)
@@ -202,13 +225,6 @@ class Shedding:
             verdict = self._judge_deadline(ticket.deadline_at, tier, wait, now)
         if verdict is None and not ticket.is_ordinary:
             verdict = self._judge_retry(ticket, tier, wait, now)
-        facts = self._facts[tier.index]
-        if verdict is None and facts.drops_early and wait > facts.budget_s:
-            verdict = _no(_EARLY_DROP, "delay-budget", tier, wait, (wait, facts.budget_s))
-        if verdict is None and facts.rejects_fast:
-            verdict = self._judge_fast_reject(ticket, tier, wait, now)
-        if verdict is None:
-            verdict = self._judge_size(ticket, tier, wait)
         return verdict
 
     def _judge_throttle(self, ticket: Ticket, tier: TierQueue, wait: float) -> Verdict | None:
@@ -307,13 +323,13 @@ class Shedding:
     def come_back(self, ticket: Ticket, verdict: Verdict, now: float, roll: float) -> RetryAfter:
         """The paced slot of a refusal for load; it grants ordinary traffic a retry credit from that slot."""
         tier = self.queues.tier(ticket.tier)
+        facts, rank = self._facts[tier.index], tier.policy.rank
         rate = self.tier_rate(tier) / self._cluster_part
         step = ticket.cost / rate if rate > 0.0 else 0.0
-        excess = verdict.decision.expected_wait_s - self._facts[tier.index].budget_s
-        cap = tier.policy.queue.retry_after_max_s
-        slot = self._pacers[tier.policy.rank].slot(excess, step, cap, now, roll)
+        excess = verdict.decision.expected_wait_s - facts.budget_s
+        slot = self._pacers[rank].slot(excess, step, facts.retry_after_max_s, now, roll)
         if ticket.is_ordinary:
-            self.credits.grant(ticket.tenant, tier.policy.rank, 1.0, slot)
+            self.credits.grant(ticket.tenant, rank, 1.0, slot)
         return retry_after(slot, now)
 
 
@@ -324,4 +340,4 @@ def spread(cap_s: int, now: float, roll: float) -> RetryAfter:
 
 def _no(reason: ShedReason, rule: str, tier: TierQueue, wait: float, numbers: tuple[float, float]) -> Verdict:
     value, bound = numbers
-    return Verdict(reason, Decision(rule, value, bound, tier.waiting, wait))
+    return Verdict(reason, new_decision(rule, value, bound, tier.waiting, wait))
