@@ -6,6 +6,7 @@ percentages within 4 points). Both figures are means of five seeds with other ra
 """
 
 from dataclasses import dataclass
+from math import sqrt
 from statistics import mean, stdev
 
 from gateway.simulation.scenarios.cases import Case
@@ -91,4 +92,4 @@ def _finding(title: str, wanted: float, values: list[float], tolerance: float) -
 
 def _noise(values: list[float]) -> float:
     """Twice the standard error of the difference between two means of five such values."""
-    return 2.0 * stdev(values) * (2.0 / len(SEEDS)) ** 0.5
+    return 2.0 * stdev(values) * sqrt(2.0 / len(SEEDS))
