@@ -36,8 +36,7 @@ def test_the_gateway_serves_without_it_and_live_data_is_back_by_itself(system: S
     finally:
         since = time.time()
         system.start(name)
-    # A worker or beat needs a second or two to start at all; what counts is the time after that.
-    assert until(lambda: is_live(system, since), 2 * BACK_S, "live data") < 2 * BACK_S
+    until(lambda: is_live(system, since), BACK_S, "live data")
 
 
 def test_the_gateway_serves_without_valkey_and_live_data_is_back_within_5_s(system: System) -> None:
