@@ -43,7 +43,7 @@ class OutputPredictor:
         mean = self._means.get((tenant, pool))
         if mean is None:
             return self._defaults.get(pool, self._fallback)
-        return max(1, round(mean))
+        return round(mean) if mean > 1.0 else 1
 
     def learn(self, tenant: str, pool: str, predicted: int, actual: int) -> None:
         """A ticket ended with `actual` output tokens after `predicted` had been expected. Negative: ignored."""

@@ -17,10 +17,11 @@ tenant holds more of it: then that one's newest ticket is displaced.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gateway.core.backoff import Pacer, RetryLedger, retry_after
 from gateway.core.commands import Decision, RetryAfter, new_decision
+from gateway.core.frozen import maker
 from gateway.core.policy import TierPolicy
 from gateway.core.queues import PoolQueues, TierQueue
 from gateway.core.rates import ServiceRates
@@ -44,12 +45,16 @@ _QUEUE_TIMEOUT = ShedReason.QUEUE_TIMEOUT
 _RETRY_BUDGET = ShedReason.RETRY_BUDGET
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """No, and why. `is_load`: it is a refusal for load, to be paced and paid for with a retry credit."""
 
     reason: ShedReason
     decision: Decision
     is_load: bool = True
+
+
+new_verdict = maker(Verdict)
 
 
 def delay_budget_s(tier: TierPolicy) -> float:
@@ -340,4 +345,4 @@ def spread(cap_s: int, now: float, roll: float) -> RetryAfter:
 
 def _no(reason: ShedReason, rule: str, tier: TierQueue, wait: float, numbers: tuple[float, float]) -> Verdict:
     value, bound = numbers
-    return Verdict(reason, new_decision(rule, value, bound, tier.waiting, wait))
+    return new_verdict(reason, new_decision(rule, value, bound, tier.waiting, wait))

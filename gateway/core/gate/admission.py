@@ -1,6 +1,6 @@
 """Letting in: from the arrival over the quota into the queue; and the end of waiting."""
 
-from gateway.core.commands import Decision, RefundQuota, ReserveQuota
+from gateway.core.commands import Decision, RefundQuota, new_reserve
 from gateway.core.events import Arrived, QuotaDenied, QuotaGranted
 from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump, send_at_once
@@ -10,7 +10,7 @@ from gateway.core.policy import WatermarkPolicy
 from gateway.core.queues import TierQueue
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
-from gateway.core.valve import Ask
+from gateway.core.valve import new_ask
 from gateway.core.vocabulary import ShedReason
 
 # members of an Enum by name: looking one up in its class costs a quarter of a microsecond
@@ -38,14 +38,14 @@ def arrive(state: State, event: Arrived, now: float) -> None:
     if verdict is not None:
         shedder.refuse(state, pool, ticket, verdict, now)
         return
-    ticket.ask = Ask(tier.policy.rank, ticket.prompt_tokens, output)
+    ticket.ask = new_ask(tier.policy.rank, ticket.prompt_tokens, output)
     ticket.tier = tier.policy.rank
     state.tickets[ticket.id] = ticket
     pool.shedding.limit_wait(ticket)
     if ticket.has_quota:
         state.waiting += 1
         state.expire_at(ticket)
-        state.out.append(ReserveQuota(ticket.id, ticket.prompt_tokens + output))
+        state.out.append(new_reserve(ticket.id, ticket.prompt_tokens + output))
         return
     _enqueue(state, pool, ticket, now)
 
@@ -56,7 +56,8 @@ def _judge(state: State, pool: Pool, ticket: Ticket, tier: TierQueue, now: float
         verdict = _busy(pool, watermark, now)
         if verdict is not None:
             return verdict
-    return pool.shedding.judge(ticket, tier, state.weight_of(ticket), now)
+    weight = state.weight_of(ticket) if state.weight_factors else ticket.weight
+    return pool.shedding.judge(ticket, tier, weight, now)
 
 
 def granted(state: State, event: QuotaGranted, now: float) -> None:
@@ -127,7 +128,7 @@ def _predict(state: State, pool: Pool, ticket: Ticket, bound: int | None) -> int
     if bound is None:
         bound = policy.max_output_tokens
     if output > bound:
-        output = max(0, bound)
+        output = bound if bound > 0 else 0
     ticket.cost = int(ticket.prompt_tokens + policy.output_cost * output) or 1
     return output
 

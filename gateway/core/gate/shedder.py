@@ -27,7 +27,7 @@ def refuse(state: State, pool: Pool | None, ticket: Ticket, verdict: Verdict, no
     """No, before queueing. Whatever was reserved is given back."""
     retry = _retry_after(state, pool, ticket, verdict, now)
     _forget(state, ticket)
-    reason, decision, _ = verdict
+    reason, decision = verdict.reason, verdict.decision
     state.out.append(new_refuse(ticket.id, reason, retry, decision))
     state.record(ticket, reason, decision)
 

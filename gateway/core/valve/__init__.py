@@ -4,12 +4,12 @@ The derivation, with what it replaces and what it is measured against: docs/deci
 """
 
 from gateway.core.policy import BackendPolicy, PoolPolicy, TierPolicy
-from gateway.core.valve.interface import Ask, Valve, ValveGauge
+from gateway.core.valve.interface import Ask, Valve, ValveGauge, new_ask
 from gateway.core.valve.seats import SeatValve
 from gateway.core.valve.token import TokenValve
 from gateway.core.vocabulary import LimitAlgorithm
 
-__all__ = ["Ask", "SeatValve", "TokenValve", "Valve", "ValveGauge", "new_valve"]
+__all__ = ["Ask", "SeatValve", "TokenValve", "Valve", "ValveGauge", "new_ask", "new_valve"]
 
 
 def new_valve(

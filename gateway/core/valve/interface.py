@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.core.events import BackendBounds
+from gateway.core.frozen import maker
 from gateway.core.vocabulary import Account
 
 
@@ -15,6 +16,9 @@ class Ask:
     tier: int
     prompt_tokens: int
     output_tokens: int
+
+
+new_ask = maker(Ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
