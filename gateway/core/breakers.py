@@ -138,7 +138,7 @@ class Breaker:
     def answered(self, attempt: int, now: float) -> None:
         """The first token came: the backend is alive, and a probe has done its work."""
         self._seems_ready()
-        if self._probes.pop(attempt, None) is not None:
+        if self._probes and self._probes.pop(attempt, None) is not None:
             self._probe_succeeded(now)
 
     def succeeded(self, attempt: int, now: float) -> None:

@@ -185,6 +185,15 @@ class Backend:
         if not self.seats.taken:
             self.idle_since = now
 
+    def score(self, now: float) -> float:
+        """What its burden is for its weight: the smallest takes the next ticket."""
+        weight = self.policy.weight
+        if weight < 1e-9:
+            weight = 1e-9
+        if now < self.young_until:
+            weight *= self.ramp(now)
+        return (self.valve.burden(now) + BASE) / weight
+
     def binds(self, ask: Ask, now: float, *, is_lowest: bool) -> Account | None:
         """What holds a ticket back here: the ramps, else the valve."""
         if now < self.young_until and self.seats.taken and self._is_held_young(ask, now, is_lowest=is_lowest):
@@ -243,7 +252,9 @@ def choose(
     fitting = []
     account: Account | None = None
     for backend in backends:
-        if not backend.is_usable(now) or not backend.fits(ask, longest_context):
+        if not backend.is_usable(now):
+            continue
+        if backend.policy.context_tokens is not None and not backend.fits(ask, longest_context):
             continue
         held = backend.binds(ask, now, is_lowest=is_lowest)
         if held is None:
@@ -251,13 +262,15 @@ def choose(
         else:
             account = held
     if len(fitting) > 1:
-        return min(fitting, key=lambda backend: _score(backend, now)), None
+        return _least(fitting, now), None
     return (fitting[0] if fitting else None), account
 
 
-def _score(backend: Backend, now: float) -> tuple[float, int]:
-    """Smaller takes the next ticket."""
-    weight = max(backend.policy.weight, 1e-9)
-    if now < backend.young_until:
-        weight *= backend.ramp(now)
-    return (backend.valve.burden(now) + BASE) / weight, backend.last_used
+def _least(backends: list[Backend], now: float) -> Backend:
+    """The one with the smallest score; of equal ones the one that was used longest ago."""
+    best, least = backends[0], math.inf
+    for backend in backends:
+        score = backend.score(now)
+        if score < least or (score == least and backend.last_used < best.last_used):
+            best, least = backend, score
+    return best

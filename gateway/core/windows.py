@@ -32,7 +32,8 @@ class Ewma:
         if self.value is None:
             self.value = sample
             return
-        self.value += max(self._weight, 1.0 / self.count) * (sample - self.value)
+        plain = 1.0 / self.count
+        self.value += (plain if plain > self._weight else self._weight) * (sample - self.value)
 
 
 class SlidingCounts:
@@ -59,6 +60,8 @@ class SlidingCounts:
     def forget(self, now: float) -> None:
         """Drop what is older than the window."""
         position = int(now // self._slice_s)
+        if position == self._position:
+            return
         for passed in range(self._position + 1, min(position, self._position + _SLICES) + 1):
             index = passed % _SLICES
             self.failures -= self._failures[index]
@@ -111,7 +114,8 @@ class StepReference:
         if mean is None:
             return 0.0
         expected = mean + self._slope * (n - self._mean_n)
-        return max(self.FLOOR * mean, expected)
+        least = self.FLOOR * mean
+        return expected if expected > least else least
 
     def learn(self, n: int, interval_s: float) -> None:
         """Take one decode-only step. Not finite or not positive: ignored."""

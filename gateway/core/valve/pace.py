@@ -21,6 +21,7 @@ from gateway.core.windows import Ewma, StepReference
 
 SLOW = 1.5
 SILENT = 1.6
+_SURELY_NOT_SILENT = 0.4  # of the mean step: a step is expected to take .3 of it at least, and 1.6 * .3 is more
 _SLOW_WEIGHT = 0.5
 _SLOW_CAP = 10.0
 _TPOT_WEIGHT = 0.05
@@ -84,18 +85,21 @@ class Pace:
 
     def chunk(self, n: int, fresh: int, now: float, *, was_pending: bool, lagged: bool) -> None:
         """A step ended: n streams had been decoding, `fresh` prompt tokens came and went since the last one."""
-        prefill = min(self._chunk, self._snap + fresh)
+        prefill = self._snap + fresh
+        if prefill > self._chunk:
+            prefill = self._chunk
         interval = now - self.last_chunk_at
         if not (lagged or self._is_tainted) and interval > 0.0:
             self._learn(n, prefill, interval, now, was_pending=was_pending)
         self._is_tainted = lagged
-        self.todo = max(0, self.todo - prefill)
+        self.todo = self.todo - prefill if self.todo > prefill else 0
         self.last_chunk_at = now
         self.steps += 1
 
     def settle(self, prefill_tokens: int) -> None:
         """After the chunk: what is left to compute can't be more than what is pending."""
-        self.todo = min(self.todo, prefill_tokens)
+        if prefill_tokens < self.todo:
+            self.todo = prefill_tokens
         self._snap = self.todo
 
     def _learn(self, n: int, prefill: int, interval: float, now: float, *, was_pending: bool) -> None:
@@ -103,8 +107,8 @@ class Pace:
         step = reference.step(n)
         was_slow = self.slow >= SLOW
         if step > 0.0:
-            ratio = min(_SLOW_CAP, interval / (step + prefill * self.prefill_cost))
-            self.slow += _SLOW_WEIGHT * (ratio - self.slow)
+            ratio = interval / (step + prefill * self.prefill_cost)
+            self.slow += _SLOW_WEIGHT * ((ratio if ratio < _SLOW_CAP else _SLOW_CAP) - self.slow)
             self._note_slow(now)
         if n > 0:
             self.tpot.add(interval)
@@ -134,14 +138,17 @@ class Pace:
     def slow_now(self, in_flight: int, n: int, now: float) -> float:
         """How many times too slow the engine is: measured, or by its silence where that is longer than 1.6 steps."""
         slow = self.slow
-        reference = self.reference
-        if in_flight > 0 and reference.mean is not None:
-            expected = reference.step(n) + min(self.todo, self._chunk) * self.prefill_cost
-            silence = (now - self.last_chunk_at) / expected
-            if silence > SILENT and silence > slow:
-                return silence
-        return slow
+        mean = self.reference.mean
+        if in_flight <= 0 or mean is None:
+            return slow
+        waited = now - self.last_chunk_at
+        if waited < _SURELY_NOT_SILENT * mean:
+            return slow
+        expected = self.reference.step(n) + min(self.todo, self._chunk) * self.prefill_cost
+        silence = waited / expected
+        return silence if silence > SILENT and silence > slow else slow
 
     def prefill_rate(self, n: int) -> float:
         """Prefill tokens per second that the engine computes beside n streams: computed, not measured."""
-        return self._chunk / max(self.reference.step(n) + self._chunk * self.prefill_cost, 1e-9)
+        duration = self.reference.step(n) + self._chunk * self.prefill_cost
+        return self._chunk / (duration if duration > 1e-9 else 1e-9)

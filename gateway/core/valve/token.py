@@ -35,6 +35,11 @@ _PREFILL_WINDOW_RATIO = 0.25
 _TPOT_TARGET_RATIO = 0.9
 _LEAST_WINDOW = 0.1
 
+# members of an Enum by name: looking one up in its class costs a quarter of a microsecond
+_KV = Account.KV
+_PREFILL = Account.PREFILL
+_SEQUENCES = Account.SEQUENCES
+
 
 class _Hold:
     """How one tier is held back."""
@@ -72,6 +77,7 @@ class TokenValve:
         "_least_hold",
         "_least_kv",
         "_next_prefill_at",
+        "_open_seats",
         "_passes",
         "_pending_since",
         "_pinned",
@@ -80,6 +86,7 @@ class TokenValve:
         "_prefill_window_s",
         "_range",
         "_reserved",
+        "_seats",
         "_sequences",
         "_tpot_target_s",
         "pace",
@@ -104,7 +111,7 @@ class TokenValve:
         self._range = SeatRange(policy, backend, gateways)
         self._sequences = SequenceLimit(policy.initial_limit or policy.min_limit)
         self._pinned: int | None = None
-        self._reserved = 0
+        self._seats = self._open_seats = self._reserved = 0  # L in whole seats, those of every tier, the others
         self._kv = KvTarget(backend.kv_capacity_tokens, policy.kv_target, now)
         self._held: dict[int, _Attempt] = {}
         self._pending_since: dict[int, float] = {}  # attempts without a first token, oldest first
@@ -144,16 +151,17 @@ class TokenValve:
         """The first account that holds `ask` back (see the table above); changes nothing."""
         in_flight = len(self._held)
         hold = self._holds.get(ask.tier, self._least_hold)
-        if in_flight >= floor(self.limit) - (0 if hold.is_first else self._reserved):
-            return Account.SEQUENCES
+        if in_flight >= (self._seats if hold.is_first else self._open_seats):
+            return _SEQUENCES
         if in_flight == 0:
             return None
         if self._is_prefill_full(ask.prompt_tokens, hold, now):
-            return Account.PREFILL
-        if self._kv.capacity is not None:
+            return _PREFILL
+        kv = self._kv
+        if kv.capacity is not None:
             tokens = self._kv_tokens + ask.prompt_tokens + ask.output_tokens
-            if self._kv.kappa * tokens > self._kv_bound(self._kv.capacity, hold):
-                return Account.KV
+            if kv.kappa * tokens > self._kv_bound(kv.capacity, hold):
+                return _KV
         return None
 
     def _is_prefill_full(self, prompt: int, hold: _Hold, now: float) -> bool:
@@ -164,9 +172,12 @@ class TokenValve:
 
     def _window(self, hold: _Hold, now: float) -> float:
         """Prompt tokens that may be pending."""
-        decoding = self._decoding
-        slow = self.pace.slow_now(len(self._held), decoding, now)
-        window = max(self._policy.chunk_tokens, self.pace.prefill_rate(decoding) * self._prefill_window_s)
+        pace, in_flight = self.pace, len(self._held)
+        decoding = in_flight - len(self._pending_since)
+        slow = pace.slow_now(in_flight, decoding, now)
+        window = pace.prefill_rate(decoding) * self._prefill_window_s
+        if window < self._policy.chunk_tokens:
+            window = self._policy.chunk_tokens
         if slow > SLOW:
             window *= max(_LEAST_WINDOW, 1.0 / slow)
         if not hold.is_first:
@@ -189,7 +200,7 @@ class TokenValve:
 
     def _ratios(self, hold: _Hold, now: float) -> tuple[float, float, float]:
         """Use of prefill, KV and sequences as a tier is bounded."""
-        seats = floor(self.limit) - (0 if hold.is_first else self._reserved)
+        seats = self._seats if hold.is_first else self._open_seats
         sequences = len(self._held) / seats if seats > 0 else 1.0
         window = self._window(hold, now)
         prefill = self._prefill_tokens / window if window > 0 else 1.0
@@ -201,11 +212,13 @@ class TokenValve:
 
     def burden(self, now: float) -> float:
         """.25 * seconds of prefill ahead, in windows, + .3 * use of the KV cache (without capacity: of the seats)."""
-        share = max(self._range.share.value, 1e-6)
-        if self._kv.capacity is None:
+        kv, share = self._kv, self._range.share.value
+        if share < 1e-6:
+            share = 1e-6
+        if kv.capacity is None:
             use = len(self._held) / (self._range.engine_max * share)
         else:
-            use = self._kv.kappa * self._kv_tokens / (self._kv.capacity * share)
+            use = kv.kappa * self._kv_tokens / (kv.capacity * share)
         if not self._prefill_tokens:
             return 0.3 * use
         decoding = self._decoding
@@ -217,7 +230,7 @@ class TokenValve:
 
     def dispatch(self, attempt: int, ask: Ask, now: float) -> None:
         """Take a seat, the prompt's KV tokens and its prefill."""
-        prompt = max(0, ask.prompt_tokens)
+        prompt = ask.prompt_tokens if ask.prompt_tokens > 0 else 0
         share = self._range.share.value
         if share < 1.0 and ask.tier > 0:
             pace = self.pace.prefill_rate(self._decoding) * max(share, 1e-6)
@@ -299,7 +312,9 @@ class TokenValve:
 
     def _limit_within_range(self) -> None:
         self._sequences.bound(self._range.low, self._range.high)
-        self._reserved = reserve(self._policy, twentieth, floor(self.limit))
+        self._seats = floor(self.limit)
+        self._reserved = reserve(self._policy, twentieth, self._seats)
+        self._open_seats = self._seats - self._reserved
 
     def _is_late(self, now: float) -> bool:
         """Whether the oldest pending prefill is late though the engine is not slow."""
