@@ -3,7 +3,7 @@
 Only what is needed is decoded, with the types that it must have; everything else stays bytes and is passed on as it
 came. The body that a backend gets is rebuilt from the parsed members, so that it has each member once (a repeated
 one counts as its last), asks for a stream wherever the engine can stream, and never holds what would steer the
-engine: its scheduling priority, or another address.
+engine: its scheduling priority, its slots and ranks, the id of somebody's request, another address, another model.
 """
 
 import re
@@ -13,13 +13,40 @@ from msgspec import Raw, Struct
 
 from gateway.faults import CallerError, CallerFault
 from gateway.requests.endpoints import Endpoint
-from gateway.requests.measure import measure
+from gateway.requests.measure import measure, prompt_count
 from gateway.requests.shapes import DECODERS, EMPTY, Body, Count
 
 MAX_CHOICES = 128
 _TRUE = Raw(b"true")
 _NULL = b"null"
-_STEERING = ("priority", "api_base", "base_url", "api_key")
+# What steers an engine rather than the answer. Grants are by model, routing and priority are the gate's, and no caller
+# may name an address that an engine connects to, or hand it code.
+_STEERING = (
+    "priority",
+    "api_base",
+    "base_url",
+    "api_key",
+    "fallbacks",  # of other proxies: another model
+    "request_id",  # vLLM: ids are the gateway's, a caller could name somebody else's
+    "kv_transfer_params",  # vLLM: the host to fetch a cache from
+    "rid",  # SGLang, likewise, and down to its routing
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "data_parallel_rank",
+    "routed_dp_rank",
+    "disagg_prefill_dp_rank",
+    "session_params",
+    "custom_logit_processor",  # pickled code
+    "lora_path",
+    "id_slot",  # llama.cpp: the slot to run in
+    "lora",
+    "disaggregated_params",  # TensorRT-LLM
+    "nvext",  # Dynamo: the instance to run on
+    "adapter_id",  # TGI
+)
+_BOUNDS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
+_CHOICES = ("n", "best_of", "n_cmpl")
 _members = msgspec.json.Decoder(dict[str, Raw])
 _encode = msgspec.json.Encoder().encode
 _find_path = re.compile(r"^(?P<what>.*) - at `\$(?:\.(?P<path>[^`]*))?`$", re.DOTALL).match
@@ -133,20 +160,34 @@ def _whole(name: str, value: Count, most: int | None = None) -> int | None:
 
 
 def _output_bound(body: Body) -> int | None:
-    """The caller's own bound on output tokens, over all choices; the first one named of the three spellings."""
-    bound: int | None = None
-    if body.max_tokens is not None:
-        bound = _whole("max_tokens", body.max_tokens)
-    if body.max_output_tokens is not None:
-        bound = _whole("max_output_tokens", body.max_output_tokens)
-    if body.max_completion_tokens is not None:
-        bound = _whole("max_completion_tokens", body.max_completion_tokens)
-    if body.n is not None or body.best_of is not None:
-        choices = max(
-            _whole("n", body.n, MAX_CHOICES) or 1, _whole("best_of", body.best_of, MAX_CHOICES) or 1
+    """The caller's own bound on output tokens, over all choices: the largest of all spellings that some engine reads.
+
+    Engines differ in which one they obey where several are named, so that a smaller one would be a way to reserve
+    little and take much.
+    """
+    bounds = [_whole(name, value) for name in _BOUNDS if (value := _named_bound(body, name)) is not None]
+    choices = _choices(body)
+    is_endless = body.n_predict is not None and body.n_predict < 0
+    return None if is_endless or not bounds else max(b or 0 for b in bounds) * choices
+
+
+def _named_bound(body: Body, name: str) -> Count:
+    value: Count = getattr(body, name)
+    return None if name == "n_predict" and value is not None and value < 0 else value  # llama.cpp: no bound
+
+
+def _choices(body: Body) -> int:
+    """How many answers the engine makes at once: choices of each prompt."""
+    each = max(_whole(name, getattr(body, name), MAX_CHOICES) or 1 for name in _CHOICES)
+    prompts = prompt_count(body)
+    if each * prompts > MAX_CHOICES:
+        raise CallerError(
+            CallerFault.INVALID,
+            f"Invalid value for 'prompt': at most {MAX_CHOICES} answers in one request are allowed, "
+            f"here {prompts} prompts ask for {each} each.",
+            "prompt",
         )
-        bound = None if bound is None else bound * choices
-    return bound
+    return each * prompts
 
 
 def _is_streamable(body: Body) -> bool:

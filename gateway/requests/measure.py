@@ -20,6 +20,7 @@ from gateway.requests.shapes import (
 
 MEDIA_TOKENS = 1000  # what an image, audio or video part counts
 MESSAGE_TOKENS = 4  # template tokens around each message
+ITEM_TOKENS = 1  # of each text in a list: empty ones are work too
 
 
 def _raw_size(raw: Raw) -> int:
@@ -60,6 +61,7 @@ def _measure_rest(body: Body) -> tuple[int, int]:
         case Embedding():
             size, flat = _text_size(body.input)
         case Rerank():
+            flat = ITEM_TOKENS * len(body.documents)
             size = sum(_size(d if isinstance(d, str) else d.text or "") for d in body.documents)
             size += _size(body.query) * len(body.documents)  # the engine reads the query with each of them
         case Tokenize():
@@ -106,12 +108,20 @@ def _text_size(text: str | Sequence[str | int | list[int] | Part] | None) -> tup
     for item in text:
         match item:
             case str():
-                size += _size(item)
+                size, flat = size + _size(item), flat + ITEM_TOKENS
             case int():
                 flat += 1
             case Part():
                 more, extra = _content_size([item])
                 size, flat = size + more, flat + extra
             case _:
-                flat += len(item)
+                flat += len(item) or ITEM_TOKENS
     return size, flat
+
+
+def prompt_count(body: Body) -> int:
+    """How many prompts a completion has: one text or one list of tokens, or a list of those."""
+    prompt = body.prompt if isinstance(body, Completion) else None
+    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
+        return 1
+    return len(prompt)

@@ -45,8 +45,11 @@ class Body(Struct):
     max_tokens: Count = None
     max_completion_tokens: Count = None
     max_output_tokens: Count = None
+    max_new_tokens: Count = None  # SGLang's and TGI's own name
+    n_predict: Count = None  # llama.cpp's own name, obeyed before the others
     n: Count = None
     best_of: Count = None
+    n_cmpl: Count = None  # llama.cpp's own name for n
     stream_options: StreamOptions | None = None
     prompt_logprobs: Raw = EMPTY
     use_beam_search: bool | None = None

@@ -51,7 +51,7 @@ def chat(**members: Any) -> dict[str, Any]:
         ("/v1/chat/completions", chat(messages=[{"role": "a", "content": None, "tool_calls": [1]}]), 3, 4),
         ("/v1/chat/completions", chat(tools=[{"a": 1}]), 2 + 10, 4),
         ("/v1/completions", {"model": "m", "prompt": "hello"}, 5, 0),
-        ("/v1/completions", {"model": "m", "prompt": ["ab", "c"]}, 3, 0),
+        ("/v1/completions", {"model": "m", "prompt": ["ab", "c"]}, 3, 2),
         ("/v1/completions", {"model": "m", "prompt": [1, 2, 3]}, 0, 3),
         ("/v1/completions", {"model": "m", "prompt": [[1, 2], [3]]}, 0, 3),
         ("/v1/embeddings", {"model": "m", "input": [[1, 2], [3, 4]]}, 0, 4),
@@ -75,7 +75,8 @@ def chat(**members: Any) -> dict[str, Any]:
             0,
             1004,
         ),
-        ("/v1/rerank", {"model": "m", "query": "qq", "documents": ["abc", {"text": "d"}]}, 8, 0),
+        ("/v1/rerank", {"model": "m", "query": "qq", "documents": ["abc", {"text": "d"}]}, 8, 2),
+        ("/v1/embeddings", {"model": "m", "input": ["", ""]}, 0, 2),
         ("/tokenize", {"prompt": "abc"}, 3, 0),
     ],
 )
@@ -91,7 +92,12 @@ def test_what_a_prompt_weighs(path: str, value: Any, size: int, flat: int):
         ({"max_tokens": None}, None),
         ({"max_tokens": 16}, 16),
         ({"max_tokens": 16.0}, 16),
-        ({"max_completion_tokens": 9, "max_tokens": 16}, 9),
+        ({"max_completion_tokens": 9, "max_tokens": 16}, 16),
+        ({"max_completion_tokens": 16, "max_tokens": 9}, 16),
+        ({"max_tokens": 1, "n_predict": 900}, 900),
+        ({"max_tokens": 1, "max_new_tokens": 900}, 900),
+        ({"max_tokens": 1, "n_predict": -1}, None),
+        ({"max_tokens": 16, "n_cmpl": 3}, 48),
         ({"max_output_tokens": 7}, 7),
         ({"max_tokens": 16, "n": 3}, 48),
         ({"max_tokens": 16, "best_of": 4}, 64),
@@ -116,6 +122,19 @@ def test_too_many_choices_are_refused():
         ask(chat(n=129))
 
 
+def test_each_prompt_of_a_list_is_an_answer_of_its_own():
+    """One seat for a thousand sequences would be no limit at all."""
+    for prompts in (["a", "b", "c"], [[1, 2], [3], [4]]):
+        asked = ask({"model": "m", "prompt": prompts, "max_tokens": 10, "n": 2}, "/v1/completions")
+        assert asked.max_output_tokens == 60
+    assert (
+        ask({"model": "m", "prompt": [1] * 900, "max_tokens": 10}, "/v1/completions").max_output_tokens == 10
+    )
+    with pytest.raises(CallerError, match="43 prompts ask for 3 each") as caught:
+        ask({"model": "m", "prompt": ["a"] * 43, "n": 3}, "/v1/completions")
+    assert caught.value.param == "prompt"
+
+
 def test_a_chat_is_streamed_with_usage_and_keeps_everything_else():
     sent = rebuilt(chat(temperature=0.5, stream_options={"x": 1}, extra={"deep": [1, {"a": None}]}))
     assert sent == chat(
@@ -138,9 +157,21 @@ def test_a_repeated_member_counts_as_its_last_here_and_at_the_backend():
 
 
 def test_members_that_would_steer_the_engine_are_left_out():
-    assert not {"priority", "api_base", "base_url", "api_key"} & set(
-        rebuilt(chat(priority=-1, api_base="http://x", base_url="y", api_key="z"))
-    )
+    steering = {
+        "priority": -1,
+        "api_base": "http://x",
+        "base_url": "y",
+        "api_key": "z",
+        "kv_transfer_params": {"remote_host": "169.254.169.254"},
+        "bootstrap_host": "x",
+        "rid": "somebody else's",
+        "request_id": "somebody else's",
+        "custom_logit_processor": "pickle",
+        "lora_path": "another model",
+        "id_slot": 0,
+        "nvext": {"backend_instance_id": 1},
+    }
+    assert rebuilt(chat(**steering)) == rebuilt(chat())
 
 
 def test_numbers_and_text_reach_the_backend_as_they_came():
