@@ -7,6 +7,7 @@ answers NOSCRIPT; whoever runs it then sends its text.
 
 from dataclasses import dataclass
 from hashlib import sha1
+from math import isfinite
 
 from gateway.quotas.leases import FORGOTTEN_S, Request
 from gateway.valkey import Command, Reply
@@ -152,5 +153,8 @@ def two_numbers(reply: Reply) -> tuple[float, float]:
         ValueError: it is something else.
     """
     if isinstance(reply, list) and len(reply) == 2:  # two, as the name says
-        return float(reply[0]), float(reply[1])
+        first, second = float(reply[0]), float(reply[1])
+        if isfinite(first) and isfinite(second):
+            return first, second
+        raise ValueError("an answer that is no number")
     raise ValueError(f"unexpected answer of type {type(reply).__name__}")

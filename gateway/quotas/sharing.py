@@ -86,12 +86,16 @@ class Sharing:
         return bool(steps)
 
     def _take(self, step: Step, reply: Reply) -> None:
-        """Hand over an answer. One that was refused (no memory left, a wrong type) leaves its account alone for now."""
-        if isinstance(reply, ReplyError):
-            log.warning("quota of %s in %s: %s", *step.account.name, reply)
+        """Hand over an answer. A refused one (no memory left, a wrong type) or nonsense leaves its account on its own."""
+        try:
+            if isinstance(reply, ReplyError):
+                raise reply
+            taken, rest = two_numbers(reply)
+        except (ReplyError, ValueError) as fault:
+            log.warning("quota of %s in %s: %s", *step.account.name, fault)
             step.account.go_alone(self._now(), self.quotas.state.gateways)
             return
-        step.take(*two_numbers(reply))
+        step.take(taken, rest)
 
     async def _run(self, connection: Connection, commands: list[Command]) -> list[Reply]:
         replies = await connection.batch(commands)

@@ -299,3 +299,24 @@ async def test_a_month_is_counted_over_gateways_and_survives_a_flush(valkey):
         assert isinstance(answer, QuotaDenied)
         assert (answer.reason, answer.retry_at) == (ShedReason.QUOTA_EXHAUSTED, None)
         assert isinstance(await two.ask(250), QuotaGranted)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("junk", ["nan", "inf", "-inf", "x"])
+async def test_figures_that_somebody_else_wrote_leave_the_account_bounded_and_the_job_alive(one_valkey, junk):
+    """Whoever can write to Valkey writes nonsense: no exception ends the sharing (it would be raised here)."""
+    with one_valkey.client() as client:
+        for kind, field in (
+            ("requests", "level"),
+            ("requests", "at"),
+            ("tokens", "g:g2"),
+            ("monthly", "floor"),
+        ):
+            client.hset(keys.quota("acme", f"{kind}:chat"), field, junk)
+        client.hset(keys.quota("acme", "monthly:chat"), "month", time.strftime("%Y-%m", time.gmtime()))
+    bounds = {"requests_per_min": 10, "monthly_tokens": 1000, "tokens_per_min": 1000}
+    async with quota_gateway(one_valkey.url, "g1", patience_s=0.05, **bounds) as gateway:
+        await until(lambda: gateway.link.is_up)
+        await gateway.granted(2, tokens=1)
+        await asyncio.sleep(0.2)
+        assert len(await gateway.granted(30, tokens=1)) <= 11  # never unlimited
