@@ -1,108 +1,20 @@
-"""Callers, gateways and engines on one virtual clock. Every gateway is a real `Gate`, fed with events.
-
-Time goes from event to event; nothing waits. There is no network delay: what an engine step produced is seen by the
-gateways at once, as one `Progress` per gateway, backend and step, and what they dispatch is in the next step.
-"""
+"""One run: gateways and engines, told by callers and by one another."""
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
 
 from gateway.core.commands import Abort, Command, Dispatch, Evict, Refuse, WakeAt
 from gateway.core.events import Abandoned, Arrived, Event, Failed, Finished, Progress, Ticked
 from gateway.core.gate import Gate
-from gateway.core.policy import GatePolicy
 from gateway.core.vocabulary import Fault
 from gateway.simulation.model import Engine, Sequence
-from gateway.simulation.outer import PERIOD_S, Outer, OuterSpec
-from gateway.simulation.profiles import Profile
-from gateway.simulation.traffic import MAX_FAILURES, Manners, Phase, Request, draw, pause_s, requests
+from gateway.simulation.outer import PERIOD_S, Outer
+from gateway.simulation.runner.agenda import Agenda
+from gateway.simulation.runner.callers import Callers
+from gateway.simulation.runner.setup import POOL, Attempt, EngineFault, EngineTotals, Record, Setup
+from gateway.simulation.traffic import Request, requests
 
-POOL = "model"
 TICK_S = 0.05
 REFUSED_CONNECTION_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFault:
-    """At `at_s` an engine becomes `slow_factor` times as slow, is lost, or comes back."""
-
-    at_s: float
-    engine: int
-    slow_factor: float = 1.0
-    is_lost: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """Everything that a run depends on: the same setup gives the same record."""
-
-    profile: Profile
-    policy: GatePolicy
-    phases: tuple[Phase, ...]
-    until_s: float
-    seed: int
-    manners: Manners = field(default_factory=Manners)
-    gateways: int = 1
-    faults: tuple[EngineFault, ...] = ()
-    outer: OuterSpec | None = field(default_factory=OuterSpec)
-    window_sample_s: float | None = None
-    callers: tuple[
-        int, ...
-    ] = ()  # per tier: so many call again and again, with a pause between (`traffic.pause_s`)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTotals:
-    """What all engines together have done so far."""
-
-    at_s: float
-    prompt_tokens: int
-    generated_tokens: int
-    recomputed_tokens: int
-    preemptions: int
-    finished: int
-
-
-@dataclass(slots=True)
-class Record:
-    """What happened in a run."""
-
-    setup: Setup
-    requests: list[Request]
-    totals: list[EngineTotals] = field(default_factory=list)  # one per second
-    wasted: list[tuple[float, float]] = field(default_factory=list)  # (when, cost of work for nobody)
-    windows: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
-    engine_waiting_max: int = 0
-    events: int = 0
-
-
-class Attempt:
-    """One try of a request."""
-
-    __slots__ = (
-        "engine",
-        "first_at",
-        "gateway",
-        "is_open",
-        "last_at",
-        "pair",
-        "request",
-        "started_at",
-        "ticket",
-    )
-
-    def __init__(self, request: Request, gateway: int, started_at: float) -> None:
-        self.request = request
-        self.gateway = gateway
-        self.started_at = started_at
-        self.ticket = f"{request.number}.{request.attempts}"
-        self.pair = (self.ticket, 1)  # what a Progress says of it at every step
-        self.engine: int | None = None
-        self.first_at: float | None = None
-        self.last_at = started_at
-        self.is_open = True
 
 
 class Simulation:
@@ -111,7 +23,8 @@ class Simulation:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         profile = setup.profile
-        self.now = 0.0
+        agenda = self._agenda = Agenda()
+        self._at = agenda.at
         self.engines = [Engine(profile.engine, _seed(setup.seed, index)) for index in range(profile.engines)]
         self.backends = [f"b{index}" for index in range(profile.engines)]
         self.gates = [
@@ -126,9 +39,7 @@ class Simulation:
         self._dice = _dice("callers", setup.seed, 0)
         self._attempts: dict[str, Attempt] = {}
         self._wake_at = [0.0] * setup.gateways
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
-        self._pushed = 0
-        self._next_request = 0
+        self._callers = Callers(setup, self.record, agenda, self._dice, self._try)
 
     def run(self) -> Record:
         """Run to the end of the setup's time."""
@@ -140,22 +51,16 @@ class Simulation:
             self._at(0.0, self._sample_windows, self.setup.window_sample_s)
         for fault in self.setup.faults:
             self._at(fault.at_s, self._apply_fault, fault)
-        self._await_next_request()
-        self._call_first()
-        heap, until_s = self._heap, self.setup.until_s
-        while heap and heap[0][0] < until_s:
-            self.now, _, action, arguments = heappop(heap)
-            self.record.events += 1
-            action(*arguments)
-        self.now = until_s
+        self._callers.begin()
+        self._agenda.run(self.setup.until_s)
         self._count()
+        self.record.events = self._agenda.done
         return self.record
 
-    def _at(self, at: float, action: Callable[..., None], *arguments: object) -> None:
-        self._pushed += 1
-        heappush(self._heap, (at, self._pushed, action, arguments))
-
-    # Gateways
+    @property
+    def now(self) -> float:
+        """Seconds on the virtual clock."""
+        return self._agenda.now
 
     def _tell(self, gateway: int, event: Event) -> None:
         for command in self.gates[gateway].handle(event, self.now):
@@ -197,8 +102,6 @@ class Simulation:
         for gateway, bound in enumerate(bounds):
             self._tell(gateway, bound)
         self._at(self.now + PERIOD_S, self._tick_outer, outer)
-
-    # Engines
 
     def _dispatch(self, attempt: Attempt, index: int) -> None:
         if self._lost[index]:
@@ -277,18 +180,6 @@ class Simulation:
         prefilled = min(sequence.prompt_tokens, sequence.context)
         return sequence.generated + prefilled / self.setup.profile.output_cost
 
-    # Callers
-
-    def _await_next_request(self) -> None:
-        if self._next_request < len(self.record.requests):
-            request = self.record.requests[self._next_request]
-            self._next_request += 1
-            self._at(request.arrived_at, self._arrive, request)
-
-    def _arrive(self, request: Request) -> None:
-        self._await_next_request()
-        self._try(request)
-
     def _try(self, request: Request) -> None:
         gateways = len(self.gates)
         gateway = self._dice.randrange(gateways) if gateways > 1 else 0
@@ -316,49 +207,7 @@ class Simulation:
 
     def _refused(self, attempt: Attempt, after_s: int | None) -> None:
         self._close(attempt)
-        request, manners = attempt.request, self.setup.manners
-        request.refusals += 1
-        if request.refusals > manners.tries(self.setup.profile.tiers[request.tier].max_retries):
-            self._give_up(request)
-            return
-        wait = manners.wait_s(request.refusals, after_s, is_obedient=request.is_obedient, dice=self._dice)
-        self._come_back(request, wait)
-
-    def _failed(self, request: Request) -> None:
-        manners = self.setup.manners
-        request.failures += 1
-        if request.failures > manners.tries(MAX_FAILURES):
-            self._give_up(request)
-            return
-        self._come_back(request, manners.wait_s(request.failures, None, is_obedient=False, dice=self._dice))
-
-    def _come_back(self, request: Request, wait_s: float) -> None:
-        patience = self.setup.profile.tiers[request.tier].gives_up_s
-        if self.now + wait_s - request.arrived_at > patience:
-            self._give_up(request)
-        else:
-            self._at(self.now + wait_s, self._try, request)
-
-    def _give_up(self, request: Request) -> None:
-        self._decide(request)
-
-    def _decide(self, request: Request) -> None:
-        request.decided_at = self.now
-        if self.setup.callers:
-            self._at(self.now + pause_s(self._dice), self._call, request.tier)
-
-    def _call_first(self) -> None:
-        for tier, callers in enumerate(self.setup.callers):
-            for _ in range(callers):
-                self._at(pause_s(self._dice), self._call, tier)
-
-    def _call(self, tier: int) -> None:
-        number = len(self.record.requests)
-        request = draw(self.setup.profile, tier, self.now, self._dice)
-        request.number = number
-        self.record.requests.append(request)
-        self._next_request = number + 1
-        self._try(request)
+        self._callers.refused(attempt.request, after_s)
 
     def _fail(self, attempt: Attempt, fault: Fault) -> None:
         """The attempt failed at its backend."""
@@ -366,7 +215,7 @@ class Simulation:
             return
         self._close(attempt)
         self._tell(attempt.gateway, Failed(attempt.ticket, fault))
-        self._failed(attempt.request)
+        self._callers.failed(attempt.request)
 
     def _lose_first_patience(self, attempt: Attempt) -> None:
         if attempt.is_open and attempt.first_at is None:
@@ -386,7 +235,7 @@ class Simulation:
             self.record.wasted.append((self.now, self._work(engine, attempt.ticket)))
             engine.abort(attempt.ticket)
         self._tell(attempt.gateway, Abandoned(attempt.ticket, generated))
-        self._failed(attempt.request)
+        self._callers.failed(attempt.request)
 
     def _answered(self, attempt: Attempt, sequence: Sequence) -> None:
         if not attempt.is_open or attempt.first_at is None:
@@ -399,9 +248,7 @@ class Simulation:
             cost = sequence.generated + sequence.prompt_tokens / self.setup.profile.output_cost
             self.record.wasted.append((self.now, cost))
         self._tell(attempt.gateway, Finished(attempt.ticket, sequence.prompt_tokens, sequence.generated))
-        self._decide(request)
-
-    # Measuring
+        self._callers.decided(request)
 
     def _count(self) -> None:
         sums = self._past

@@ -46,7 +46,7 @@ def test_another_seed_gives_another_record():
 
 def test_a_record_does_not_depend_on_the_hash_seed():
     program = (
-        "from tests.gateway.simulation.test_runner import run, setup, told;"
+        "from tests.gateway.simulation.runner.test_simulation import run, setup, told;"
         "import hashlib; print(hashlib.sha256(repr(told(run(setup(5.0, gateways=3)))).encode()).hexdigest())"
     )
     digests = {
