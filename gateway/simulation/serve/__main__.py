@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         listener.bind((host.strip("[]"), int(port)))
     except OSError as error:
+        listener.close()
         sys.stderr.write(f"cannot listen on {options.listen}: {error}\n")
         return 1
     listener.listen(BACKLOG)
