@@ -352,3 +352,5 @@ class Backend(Guarded):
             problem = url_problem(address, allow_private=settings.ALLOW_PRIVATE_BACKENDS) if address else None
             if problem is not None:
                 raise ValidationError({field: f"{address!r} {problem}."})
+        if self.url.rstrip("/").endswith("/v1"):  # every call would become /v1/v1/... and the engine's 404
+            raise ValidationError({"url": f"{self.url!r} ends in /v1: leave it out, the gateway adds it."})

@@ -132,6 +132,8 @@ def test_a_tenant_with_a_grant_and_a_key_is_made_by_hand(page):
     save(page)
     key = page.input_value("#minted-key")
     assert re.fullmatch(r"sg_live_\w{12}_\w{49}", key)
+    box = page.locator("#minted-key")
+    assert box.evaluate("e => e.scrollHeight <= e.clientHeight"), "a person must see the whole key"
     page.goto("/admin/control/apikey/?q=by-hand")
     assert key not in page.content()
     assert key[:20] in page.content()

@@ -116,9 +116,11 @@ def test_a_rehearsal_of_a_new_row_leaves_it_new(installed):
         "http://user:pw@h/",
         "file:///etc/passwd",
         "h:80",
+        "http://10.0.0.7:8000/v1",  # pasted from a client: every call would be the engine's 404
+        "http://10.0.0.7:8000/v1/",
     ],
 )
-def test_an_address_that_could_be_used_against_us_is_refused_at_save(installed, url):
+def test_an_address_that_could_be_used_against_us_or_never_works_is_refused_at_save(installed, url):
     backend = Backend.objects.get()
     backend.url = url
     with pytest.raises(Invalid, match="url"):
