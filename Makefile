@@ -29,8 +29,8 @@ scenarios: .venv/.dev ## Run the scenarios on the virtual clock and hold them ag
 scenarios-full: .venv/.dev ## The same with ten seeds and all profiles (long)
 	$(BIN)/python -m gateway.simulation.scenarios --full
 
-bench: .venv/.dev ## Measure speed; exits non-zero below what must hold
-	$(BIN)/python -m benchmarks.core
+bench: .venv/.dev ## Measure speed; exits non-zero below what must hold (needs nginx: apt-get install nginx-light)
+	@status=0; for part in core gateway; do $(BIN)/python -m benchmarks.$$part || status=1; done; exit $$status
 
 fmt: .venv/.dev ## Format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -10,6 +10,9 @@ is the one figure that does not.
 """
 
 import argparse
+import os
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -211,6 +214,17 @@ def figures(bench: Bench, rounds: int) -> Iterator[Figure]:
     yield Figure(AWAITLESS, (share,))
 
 
+def conditions() -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr  # noqa: S607
+    return {
+        "python": f"{platform.python_version()}, {platform.python_compiler()}",
+        "nginx": nginx.strip().rpartition("/")[2],
+        "cores": str(len(os.sched_getaffinity(0))),
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
 def table(found: list[Figure], details: dict[str, list[float]]) -> Iterator[str]:
     """What is printed."""
     yield f"{'':<62} {'must':>8} {'aim':>8} {'value':>9}"
@@ -220,7 +234,7 @@ def table(found: list[Figure], details: dict[str, list[float]]) -> Iterator[str]
         yield f"  {name:<60} {median(values):>10.2f}"
 
 
-def document(found: list[Figure], details: dict[str, list[float]]) -> bytes:
+def document(found: list[Figure], details: dict[str, list[float]], around: dict[str, str]) -> bytes:
     """The same for machines."""
     measures = [
         {
@@ -235,7 +249,9 @@ def document(found: list[Figure], details: dict[str, list[float]]) -> bytes:
         }
         for figure in found
     ]
-    return msgspec.json.format(msgspec.json.encode({"measures": measures, "details": details}))
+    return msgspec.json.format(
+        msgspec.json.encode({"conditions": around, "measures": measures, "details": details})
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -251,10 +267,12 @@ def main(arguments: list[str]) -> int:
     except Missing as missing:
         sys.stderr.write(f"{missing}\n")
         return 2
+    around = conditions()
+    sys.stdout.write(", ".join(f"{name} {value}" for name, value in around.items()) + "\n")
     for line in table(found, bench.details):
         sys.stdout.write(f"{line}\n")
     if options.json is not None:
-        options.json.write_bytes(document(found, bench.details))
+        options.json.write_bytes(document(found, bench.details, around))
     return 1 if any(figure.is_missed for figure in found) else 0
 
 

@@ -135,7 +135,7 @@ class Stream(Connection):
         """Count."""
         if self.missing == -1:
             self.missing = -2
-            self.load.began(data[9:12] == b"200")
+            self.load.began(data)
         self.load.events += data.count(b"data: ")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,7 +151,7 @@ class Load:
         self.idle: deque[Connection] = deque()
         self.open = 0
         self.events = self.streams = self.unsent = 0
-        self.refused = 0
+        self.refused = b""
         self.statuses: Counter[str] = Counter()
         self.latencies: list[float] = []
         self.is_over = False
@@ -173,10 +173,12 @@ class Load:
         if not self.is_over and not connection.transport.is_closing():
             self.ready(connection)
 
-    def began(self, is_good: bool) -> None:  # noqa: FBT001  # the one fact
+    def began(self, data: bytes) -> None:
         """A stream has begun, or was refused."""
-        self.streams += is_good
-        self.refused += not is_good
+        if data[9:12] == b"200":
+            self.streams += 1
+        else:
+            self.refused = data
 
     def lost(self, connection: Connection) -> None:
         """Replace it."""
@@ -230,7 +232,7 @@ class Load:
         async with asyncio.timeout(START_TIMEOUT_S):
             while self.streams < wanted:
                 if self.refused:
-                    raise RuntimeError(f"{self.refused} streams were refused")
+                    raise RuntimeError(f"a stream was refused: {self.refused!r}")
                 await asyncio.sleep(0.01)
 
     async def _measure(self, seen: Seen) -> None:

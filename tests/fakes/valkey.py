@@ -41,6 +41,11 @@ class RealValkey:
         """What REDIS_URL must be to reach it."""
         return f"unix://{self.socket}"
 
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        return self._running().pid
+
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
         arguments = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
