@@ -1,9 +1,11 @@
 """The overview in a real browser on the real system: live figures, honest about age, a breaker forced and given back."""
 
+import os
 import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import openai
@@ -35,7 +37,8 @@ def page(chromium: Browser, system: System, request: pytest.FixtureRequest) -> I
     made.click("[type=submit]")
     made.wait_for_selector("#verdict")
     yield made
-    made.screenshot(path=str(system.state / f"{request.node.name}.png"), full_page=True)
+    if folder := os.environ.get("SCREENSHOTS"):  # for people to look at; a busy machine takes long over it
+        made.screenshot(path=str(Path(folder) / f"{request.node.name}.png"), full_page=True)
     context.close()
     assert [
         each for each in complaints.found if "status of 422" not in each
@@ -79,7 +82,7 @@ def ready(page: Page, script: str, within_s: float = 10.0) -> float:
 def test_the_overview_shows_what_the_system_really_does(page: Page, system: System) -> None:
     ready(page, "document.getElementById('live-words').textContent.startsWith('Live')")
     assert page.locator("#tiles .tile").count() == 3
-    for chart in ("queue", "drops", "kv", "seats"):
+    for chart in ("queue", "drops", "rate429", "kv", "seats"):
         assert page.locator(f"[data-chart={chart}]").count() == 1, chart
     ready(page, "document.querySelectorAll('.plot .scatterlayer .trace').length >= 5", 15.0)
 
@@ -88,6 +91,8 @@ def test_the_overview_shows_what_the_system_really_does(page: Page, system: Syst
         return frame is not None and any(tier.shed_per_s for tier in frame.tiers)
 
     until(shows_shedding, 20.0, "shedding")
+    for chart in ("drops", "rate429", "kv", "seats"):  # what is drawn is what happened, not an empty frame
+        ready(page, f"document.querySelector('[data-chart={chart}]').data.some(l => l.y.some(y => y > 0))")
     card = words(page, "#backends .backend")
     assert "llama" in card
     assert re.search(r"KV\D*\d+(\.\d+)? %", card), card  # derived from /slots, never unknown here
