@@ -70,17 +70,11 @@ def _start_all(
     _say("preparing the database ...")
     _manage(children, ["migrate", "--no-input", "--verbosity", "0"], stop)
     _start(children, plan.engine_specs(addresses), stop)
-    _manage(children, ["seed_demo", *_seed_backends(addresses)], stop)
+    _manage(children, ["seed_demo", *plan.seed_words(addresses)], stop)
     _start(children, plan.service_specs(addresses, state), stop)
     if demo:
         _start(children, [plan.traffic_spec(addresses, state / "credentials.json")], stop)
     return [child.spec for child in children.running]
-
-
-def _seed_backends(addresses: plan.Addresses) -> list[str]:
-    pairs = zip(plan.ENGINES, addresses.engines, strict=False)
-    words = [f"--backend={name}=http://{plan.HOST}:{port},vllm" for name, port in pairs]
-    return [f"--model={plan.DEMO_MODEL}", *words]
 
 
 def _manage(children: Children, words: list[str], stop: "_Stop") -> None:

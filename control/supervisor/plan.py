@@ -14,6 +14,8 @@ HOST: Final = "127.0.0.1"
 GATEWAY_PORT, GATEWAY_OPS_PORT, WEB_PORT, ENGINE_PORT = 8080, 8081, 8000, 9101
 ENGINES: Final = ("demo-1", "demo-2")
 DEMO_MODEL: Final = "demo-chat"
+# Sequences that a demo engine runs at once: so few that the demo callers' overloaded minute is more than they can do.
+ENGINE_SEATS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,20 @@ def engine_specs(addresses: Addresses) -> list[ChildSpec]:
                 DEMO_MODEL,
                 "--seed",
                 str(port),
+                "--seats",
+                str(ENGINE_SEATS),
             ],
             probes.http_ok(HOST, port, "/health"),
         )
         for name, port in zip(ENGINES, addresses.engines, strict=False)
     ]
+
+
+def seed_words(addresses: Addresses) -> list[str]:
+    """What `seed_demo` is told. An engine with vLLM's metrics doesn't tell its seats, so they are told here."""
+    pairs = zip(ENGINES, addresses.engines, strict=False)
+    words = [f"--backend={name}=http://{HOST}:{port},vllm,{ENGINE_SEATS}" for name, port in pairs]
+    return [f"--model={DEMO_MODEL}", *words]
 
 
 def service_specs(addresses: Addresses, state: Path) -> list[ChildSpec]:

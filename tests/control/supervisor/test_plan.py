@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from control.supervisor import banner, plan, probes
+from control.supervisor import banner, plan, probes, traffic
 from control.supervisor.credentials import Credentials, DemoKey, read_credentials
 from control.supervisor.state import StartRefused
 
@@ -28,6 +28,15 @@ def test_without_engines_the_banner_says_how_to_add_a_backend() -> None:
     bare = plan.Addresses(gateway=1, gateway_ops=2, web=3, engines=(), socket=None)
     specs = plan.service_specs(bare, Path("/s"))
     assert "No engine was started: add yours at" in banner.describe(specs, bare, CREDENTIALS, Path("/s"), 1.0)
+
+
+def test_the_overloaded_minute_is_more_than_the_engines_can_do_and_the_calm_one_is_less() -> None:
+    engines = plan.engine_specs(ADDRESSES)
+    seats = sum(int(spec.command[list(spec.command).index("--seats") + 1]) for spec in engines)
+    assert sum(load.calm for load in traffic.LOADS) < seats / 2
+    assert sum(load.overload for load in traffic.LOADS) > 2 * seats
+    told = [word for word in plan.seed_words(ADDRESSES) if word.startswith("--backend=")]
+    assert sum(int(word.rpartition(",")[2]) for word in told) == seats
 
 
 def test_the_environment_keeps_what_the_caller_set_but_not_where_things_listen() -> None:
