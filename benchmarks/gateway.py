@@ -85,6 +85,13 @@ class Bench:
         self.rig = rig
         self.seconds = 1.0 if is_quick else 3.0
         self.details: dict[str, list[float]] = {}
+        self.decisions = {"awaited": 0.0, "all": 0.0}
+
+    def count(self, before: dict[str, float], after: dict[str, float]) -> None:
+        """Quota decisions of one run: how many waited for Valkey."""
+        made = {how: value - before.get(how, 0.0) for how, value in after.items()}
+        self.decisions["awaited"] += made.get("valkey", 0.0)
+        self.decisions["all"] += sum(made.values())
 
     def note(self, name: str, unit: str, value: float) -> float:
         """Remember a figure that is shown only."""
@@ -112,7 +119,10 @@ class Bench:
 
         def run(port: int, pid: int, who: str) -> Seen:
             request = self.rig.request("fast", path=path, of=self._prefix(who, "fast"))
+            before = self.rig.decisions()
             seen = self.rig.run(Plan(port, pid, 0.5, self.seconds, request=request))
+            if who == "gateway":
+                self.count(before, self.rig.decisions())
             _expect(seen, "200", who)
             self.note(f"JSON {path}, {who}: seen", "requests/s", seen.answers / seen.window_s)
             return seen
@@ -209,9 +219,8 @@ def figures(bench: Bench, rounds: int) -> Iterator[Figure]:
     for measure, found in values.items():
         yield Figure(measure, tuple(found))
     yield Figure(MEMORY, (memory,))
-    decisions = bench.rig.decisions()
-    share = 100 * (1 - decisions.get("valkey", 0.0) / max(1.0, sum(decisions.values())))
-    yield Figure(AWAITLESS, (share,))
+    made = bench.decisions
+    yield Figure(AWAITLESS, (100 * (1 - made["awaited"] / max(1.0, made["all"])),))
 
 
 def conditions() -> dict[str, str]:

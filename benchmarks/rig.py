@@ -165,9 +165,13 @@ def snapshot(upstream: dict[str, int]) -> Snapshot:
     pools, backends, grants = [], [], []
     others = [f"tenant-{number}" for number in range(TENANTS)]
     for name, target, limit in (
-        ("fast", "fast", 512),
-        ("paced", "paced", 4096),
-        ("idle", "idle", 4096),
+        (
+            "fast",
+            "fast",
+            16_384,
+        ),  # a tenth of a limit is open at once, the rest as a new backend proves itself
+        ("paced", "paced", 16_384),
+        ("idle", "idle", 16_384),
         ("full", "idle", 1),
     ):
         bound = LimitPolicy(
