@@ -249,7 +249,8 @@ class _Message:
             case {"type": "signature_delta", "signature": str(text)}:
                 block["signature"] = _text(block, "signature") + text
             case {"type": "citations_delta", "citation": citation}:
-                block["citations"] = [*(block.get("citations") or []), citation]
+                have = block.get("citations")
+                block["citations"] = [*(have if isinstance(have, list) else ()), citation]
             case _:
                 pass  # a kind of delta that is not known: nothing to add it to
 

@@ -11,6 +11,8 @@ from msgspec import Struct
 from gateway.app.intake import (
     Bounds,
     CallerLeftError,
+    Incoming,
+    OverloadedError,
     Receive,
     Scope,
     Send,
@@ -161,16 +163,34 @@ class App:
             await self._refuse(reply, early, wording)
             return
         began_at = self.clocks.monotonic()
-        body = await read_body(receive, self.settings.max_body_bytes)
-        record.bytes_in = len(body)
         known = Known(applied, caller, record, reply, wording, began_at)
-        call = self._understand(endpoint, headers, body, known)
-        del body
-        self.bodies.held_bytes += len(call.body)
+        try:
+            call = await self._read(endpoint, headers, receive, known)
+        except OverloadedError:
+            await self._refuse(reply, ShedReason.GATEWAY_OVERLOAD, wording)
+            return
         try:
             await self._watched(call, scope, receive)
         finally:
             call.drop_body()
+
+    async def _read(
+        self, endpoint: Endpoint, headers: dict[bytes, bytes], receive: Receive, known: "Known"
+    ) -> Call:
+        """The body, read and understood; its memory is the call's from here on.
+
+        Raises:
+            CallerError, CallerLeftError, OverloadedError: as `read_body` and `_understand`.
+        """
+        incoming = Incoming(self.bodies, BUDGET_SHARE * self.settings.buffer_budget_bytes)
+        try:
+            body = await read_body(receive, self.settings.max_body_bytes, incoming)
+            known.record.bytes_in = len(body)
+            call = self._understand(endpoint, headers, body, known)
+            incoming.hand_over()
+        finally:
+            incoming.drop()
+        return call
 
     def _authenticated(self, applied: Applied, headers: dict[bytes, bytes], record: Exchange) -> Caller:
         caller = authenticate(applied, headers, self.settings.key_pepper, self.clocks.wall())

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from gateway.contract.snapshot import GrantSpec, PoolSpec
 from gateway.faults import CallerError, CallerFault
+from gateway.proxy import Bodies
 from gateway.state import Applied
 
 Scope = dict[str, Any]
@@ -16,6 +17,10 @@ MOST_SHOWN = 100  # of a model name, in an error
 
 class CallerLeftError(Exception):
     """The caller left while its body was being read: nobody is there to be answered."""
+
+
+class OverloadedError(Exception):
+    """This gateway itself has no memory left for what comes in."""
 
 
 class Bounds(Protocol):
@@ -38,31 +43,62 @@ class Bounds(Protocol):
         """Name of this gateway, for the access line."""
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
+class Incoming:
+    """A body that is being read: counted as it comes, so that many half-sent ones are bounded like whole ones.
+
+    `drop` gives back what was counted, unless a call has taken it over.
+    """
+
+    __slots__ = ("_bodies", "_most_bytes", "_size")
+
+    def __init__(self, bodies: Bodies, most_bytes: float) -> None:
+        self._bodies = bodies
+        self._most_bytes = most_bytes
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """More of it has come.
+
+        Raises:
+            OverloadedError: the memory for bodies is used up.
+        """
+        self._size += size
+        self._bodies.held_bytes += size
+        if self._bodies.held_bytes > self._most_bytes:
+            raise OverloadedError
+
+    def hand_over(self) -> None:
+        """A call holds it now, and gives it back."""
+        self._size = 0
+
+    def drop(self) -> None:
+        """Nobody holds it any more."""
+        self._bodies.held_bytes -= self._size
+        self._size = 0
+
+
+async def read_body(receive: Receive, limit: int, incoming: Incoming) -> bytes:
     """The whole body, bounded also where no length was announced.
 
     Raises:
         CallerError: larger than is allowed.
         CallerLeftError: nobody is there any more.
+        OverloadedError: no memory is left for it.
     """
-    message = await receive()
-    if message["type"] != "http.request":
-        raise CallerLeftError
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        parts, size = [body], len(body)
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] != "http.request":
-                raise CallerLeftError
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                raise too_large(limit)
-        body = b"".join(parts)
-    if len(body) > limit:
-        raise too_large(limit)
-    return body
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise CallerLeftError
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        incoming.add(len(part))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def find_grant(applied: Applied, tenant: str, model: str) -> tuple[PoolSpec, GrantSpec]:

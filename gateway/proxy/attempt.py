@@ -26,7 +26,7 @@ from gateway.proxy.whole import Builder, read
 from gateway.proxy.wire import Targets, answer_headers, request_headers
 from gateway.refusals.answers import JSON, Answer, of_caller_error, of_fault
 from gateway.requests.body import rebuild
-from gateway.upstream import Exchange, Target, Upstream, UpstreamError
+from gateway.upstream import Exchange, ProtocolError, Target, Upstream, UpstreamError
 
 _BUSY = frozenset({429, 503})
 _OUR_CREDENTIAL = frozenset({401, 403, 407})
@@ -149,6 +149,8 @@ class Attempts:
 
     async def _pass_on(self, call: Call, exchange: Exchange) -> None:
         if not _is_events(exchange.headers):
+            if not _is_json(exchange.headers):  # say, a page of something else that listens there
+                raise ProtocolError("the backend's answer is neither JSON nor events")
             body = await read(call, exchange)
             headers = answer_headers(exchange.headers)
         elif call.ask.stream:
@@ -195,6 +197,12 @@ def _has_another(call: Call) -> bool:
 
 def _is_events(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(n == b"content-type" and v.startswith(b"text/event-stream") for n, v in headers)
+
+
+def _is_json(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """True also where nothing is said: then nothing says otherwise."""
+    kinds = [v.partition(b";")[0].strip().lower() for n, v in headers if n == b"content-type"]
+    return all(kind == b"application/json" or kind.endswith(b"+json") for kind in kinds)
 
 
 def _retry_after(headers: Sequence[tuple[bytes, bytes]]) -> float | None:

@@ -92,6 +92,7 @@ class Call:
     wording: Wording
     keeper: Gatekeeper
     prompt_estimate: int = 1
+    inherited: int = 0  # LLM tokens of the requests whose ticket this one took over: charged with its own
 
     ticket: Ticket | None = None
     reader: EventReader | None = None
@@ -116,14 +117,17 @@ class Call:
             return
         self.has_left = True
         if self.ticket is not None:
-            self.keeper.leave(self.ticket, self.tokens_so_far())
+            self.keeper.leave(self.ticket, self.tokens_to_charge())
 
-    def supersede(self) -> Ticket | None:
+    def supersede(self, newer: "Call") -> Ticket | None:
         """A newer request with the same idempotency key takes over: returns the ticket, None where it has ended."""
         ticket, self.ticket = self.ticket, None
         self.is_superseded = True
         if ticket is None or not ticket.is_open:
             return None
+        newer.inherited = self.inherited
+        if ticket.dispatch is not None:  # else the same work could be had many times for the price of one
+            newer.inherited += self.prompt_estimate + (self.tokens_so_far() or 0)
         ticket.hand_over()
         return ticket
 
@@ -132,9 +136,14 @@ class Call:
         reader = self.reader
         if reader is None:
             return None
-        if reader.usage is not None and reader.usage.completion_tokens:
-            return reader.usage.completion_tokens
-        return round(reader.content_events * self.scale)
+        seen = round(reader.content_events * self.scale)
+        # early usage is an early figure: messages name one output token before the first
+        return max(seen, reader.usage.completion_tokens) if reader.usage is not None else seen
+
+    def tokens_to_charge(self) -> int | None:
+        """The same for an answer that stops here, with what the requests before it used."""
+        so_far = self.tokens_so_far()
+        return (so_far or 0) + self.inherited if self.inherited else so_far
 
     def cancel_opening(self) -> None:
         """Stop waiting for the head of a backend's answer; the request's own task then ends quietly."""

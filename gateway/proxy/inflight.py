@@ -39,7 +39,7 @@ class InFlight:
                 "This Idempotency-Key is in use for a request with another body.",
                 "Idempotency-Key",
             )
-        ticket = known[1].supersede() if known is not None else None
+        ticket = known[1].supersede(call) if known is not None else None
         self._calls[name] = (digest, call)
         return ticket
 

@@ -60,16 +60,19 @@ class Meter:
             return
         usage = call.reader.usage if call.reader is not None else None
         record = call.record
-        record.prompt_tokens = usage.prompt_tokens if usage is not None else call.prompt_estimate
-        record.output_tokens = call.tokens_so_far() or 0
+        prompt, output = _known(usage)
+        record.prompt_tokens = prompt or call.prompt_estimate
+        record.output_tokens = output or call.tokens_so_far() or 0
+        if call.inherited:
+            prompt = record.prompt_tokens + call.inherited
         if fault is None:
             record.outcome = Outcome.COMPLETED
-            self._keeper.finished(ticket, *_known(usage))
+            self._keeper.finished(ticket, prompt, output)
         else:
             record.outcome = Outcome.FAILED
             record.reason = fault.value
             output = record.output_tokens if call.reader is not None else None
-            self._keeper.failed(ticket, fault, _known(usage)[0], output)
+            self._keeper.failed(ticket, fault, prompt, output)
         self._note_pace(call)
         if usage is not None:
             self._learn(call, usage)
@@ -80,7 +83,7 @@ class Meter:
         record.outcome = Outcome.ABANDONED
         record.output_tokens = call.tokens_so_far() or 0
         usage = call.reader.usage if call.reader is not None else None
-        record.prompt_tokens = usage.prompt_tokens if usage is not None else call.prompt_estimate
+        record.prompt_tokens = _known(usage)[0] or call.prompt_estimate
         self._note_pace(call)
 
     def _note_pace(self, call: Call) -> None:
@@ -98,4 +101,5 @@ class Meter:
 
 
 def _known(usage: Usage | None) -> tuple[int | None, int | None]:
-    return (None, None) if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+    """Prompt and output as the engine counted them; a figure that is zero says nothing (absent, negative, absurd)."""
+    return (None, None) if usage is None else (usage.prompt_tokens or None, usage.completion_tokens or None)

@@ -14,8 +14,8 @@ from gateway.proxy.call import Call
 from gateway.proxy.wire import STREAM_HEADERS, answer_headers
 from gateway.refusals.answers import Headers, fault_event
 from gateway.requests.endpoints import Kind
-from gateway.sse import Dialect, ErrorEvent, EventReader
-from gateway.upstream import Exchange, MidstreamDeath, UpstreamError
+from gateway.sse import HOLD_LIMIT, Dialect, ErrorEvent, EventReader
+from gateway.upstream import Exchange, MidstreamDeath, ProtocolError, UpstreamError
 
 COMMENT = b": keep-alive\n\n"
 SLOW_WRITE_S = 0.02  # a write that took longer waited for the caller
@@ -129,15 +129,20 @@ class Relay:
         return await self._send(held)
 
     async def _hold(self) -> None:
-        reader = self._reader
+        """Gather what comes up to the first event, never more than one event and a bit: a backend may say anything."""
+        reader, held, size = self._reader, [], 0
         async for data in self._exchange:
-            self._held += reader.feed(data)
-            if reader.data_events or reader.done or reader.error is not None:
+            held.append(reader.feed(data))
+            size += len(data)
+            if reader.data_events or reader.done or reader.error is not None or reader.truncated:
                 break
+            if size > reader.limit + HOLD_LIMIT:
+                raise ProtocolError("the backend sends much, but no event")
         else:
-            self._held += reader.finish()
+            held.append(reader.finish())
             if not reader.data_events:
                 raise MidstreamDeath("the backend's stream ended before its first event")
+        self._held = b"".join(held)
         if reader.content_events:
             self._observer.content(self._call, reader.content_events)
 

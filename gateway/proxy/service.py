@@ -109,7 +109,7 @@ class Proxy:
         """Whatever happened: nothing stays held, and the request is told once."""
         ticket = call.ticket
         if ticket is not None and ticket.is_open:
-            self._keeper.leave(ticket, call.tokens_so_far())
+            self._keeper.leave(ticket, call.tokens_to_charge())
         self.in_flight.leave(call)
         record = call.record
         if not record.outcome:

@@ -10,6 +10,8 @@ import msgspec
 
 _OUTPUT = re.compile(rb'"(?:content|text|reasoning(?:_content)?|refusal|arguments|name)":\s*"[^"]')
 _QUOTE = ord('"')
+#: No context is as long as this: a larger figure is a lie, and would be charged to a tenant and put into the ledger.
+MOST_TOKENS = 1 << 27
 
 
 class Dialect(StrEnum):
@@ -74,7 +76,7 @@ class Candidate(msgspec.Struct):
     code: int | str | None = None
 
 
-#: Data of one event -> Candidate; raises msgspec.DecodeError for anything malformed.
+#: Data of one event -> Candidate; raises msgspec.DecodeError where malformed, RecursionError where nested too deeply.
 decode = msgspec.json.Decoder(Candidate).decode
 
 
@@ -82,7 +84,7 @@ def read_usage(payload: bytes) -> Usage | None:
     """Usage of a whole JSON answer, or of one event's data; None where there is none or it is malformed."""
     try:
         found = decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return usage_of(found, None)
 
@@ -117,7 +119,7 @@ def usage_of(found: Candidate, before: Usage | None) -> Usage | None:
 
 def _first(first: int | None, second: int | None, otherwise: int) -> int:
     value = first if first is not None else second
-    return value if value is not None and value >= 0 else otherwise
+    return value if value is not None and 0 <= value <= MOST_TOKENS else otherwise
 
 
 def error_of(found: Candidate, payload: bytes) -> ErrorEvent | None:

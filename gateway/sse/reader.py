@@ -34,6 +34,7 @@ class EventReader:
         usage: what the engine reported, once it has.
         done: whether `[DONE]` has passed.
         error: the first error event.
+        limit: how many bytes of an event are kept to be looked into.
         truncated: an event was too large to be looked into; it has been relayed all the same.
     """
 
@@ -42,7 +43,6 @@ class EventReader:
         "_collected",
         "_cuts",
         "_last_was_cut",
-        "_limit",
         "_oversize",
         "_pending",
         "_relayed",
@@ -52,6 +52,7 @@ class EventReader:
         "dialect",
         "done",
         "error",
+        "limit",
         "truncated",
         "usage",
     )
@@ -76,7 +77,7 @@ class EventReader:
         self.error: ErrorEvent | None = None
         self.truncated = False
         self._cuts = cut_usage
-        self._limit = INSPECT_LIMIT if collect or dialect is Dialect.RESPONSES else HOLD_LIMIT
+        self.limit = INSPECT_LIMIT if collect or dialect is Dialect.RESPONSES else HOLD_LIMIT
         self._collected: list[bytes] = []
         self._pending = bytearray()  # of the event that has not ended
         self._relayed = 0  # so many of them have been returned already
@@ -156,7 +157,7 @@ class EventReader:
     def _tail(self) -> bytes:
         """What to relay of the incomplete event; gives up keeping it where it is too large to matter."""
         pending = self._pending
-        too_large = len(pending) > self._limit
+        too_large = len(pending) > self.limit
         if self._cuts and not self._relayed and not too_large:
             return b""
         out = bytes(pending[self._relayed :])
@@ -185,7 +186,7 @@ class EventReader:
     def _look_into(self, payload: bytes) -> bool:
         try:
             found = decode(payload)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return False
         error = error_of(found, payload)
         if error is not None:

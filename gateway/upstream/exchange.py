@@ -213,6 +213,9 @@ class Exchange:
         except zlib.error:
             self._stop(ProtocolError("the backend's answer is not in the coding it names"))
             return b""
+        if decoder.unused_data:  # zlib would keep whatever still comes, without end
+            self._stop(ProtocolError("the backend's answer goes on after its coded end"))
+            return b""
         if decoder.unconsumed_tail:
             self._chunks.append(decoder.unconsumed_tail)
             return out
