@@ -7,7 +7,7 @@ file instead: `<NAME>_FILE` holds its path. docs/settings.md is checked against 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -289,7 +289,22 @@ def _convert(values: Mapping[str, object]) -> Settings:
     except msgspec.ValidationError as fault:
         message, _, path = str(fault).partition(" - at `$.")
         field = re.split(r"[`.\[]", path)[0]
-        raise SettingsRefused(_NAME_BY_FIELD.get(field, field), message) from None
+        raise SettingsRefused(
+            _NAME_BY_FIELD.get(field, field), _in_words(message, field, values.get(field))
+        ) from None
+
+
+def _in_words(message: str, field: str, text: object) -> str:
+    """The decoder's verdict for a person: what was given, and what is expected instead."""
+    if "matching regex" in message:
+        return f"{text!r} is no name: 1 to 63 letters, digits, dots, dashes or underscores, a letter or digit first"
+    expected, _, got = message.removeprefix("Expected ").partition(", got ")
+    if got:
+        return f"{text!r} is not {'a whole number' if 'int' in expected else 'a number'}"
+    if message.startswith("Expected "):
+        return f"{text!r} is out of range: expected {expected.replace('`', '')}"
+    choices = ", ".join(get_args(get_type_hints(Settings)[field]))
+    return f"{text!r} is none of {choices}"
 
 
 def _as_given(kind: type, value: object) -> object:

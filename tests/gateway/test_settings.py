@@ -132,3 +132,21 @@ def test_the_documented_defaults_are_the_defaults():
             continue
         explicit = read(**{variable.name: variable.default})
         assert getattr(explicit, variable.field) == getattr(settings, variable.field), variable.name
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"),
+    [
+        ("SLUICEGATE_GATEWAY_ID", "a b", "'a b' is no name: 1 to 63 letters"),
+        ("SLUICEGATE_DRAIN_S", "soon", "'soon' is not a number"),
+        ("SLUICEGATE_DRAIN_S", "-1", "'-1' is out of range: expected float >= 0"),
+        ("SLUICEGATE_GATEWAYS", "2.5", "'2.5' is not a whole number"),
+        ("SLUICEGATE_LOG_LEVEL", "loud", "'LOUD' is none of DEBUG, INFO, WARNING, ERROR"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_was_given_and_what_is_expected(variable, text, words):
+    secret = "of-no-value-but-long-enough"
+    secrets = {"SLUICEGATE_KEY_PEPPER": secret, "SLUICEGATE_SIGNING_KEY": secret}
+    with pytest.raises(SettingsRefused) as refused:
+        read_settings({**secrets, variable: text})
+    assert str(refused.value).startswith(f"{variable}: {words}")
