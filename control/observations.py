@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import httpx2
+from django.conf import settings
 
-from control.engines.base import MAX_PAGE_BYTES, Dialect, Telemetry, Total
+from control.addresses import CheckedTransport
+from control.engines.base import MAX_PAGE_BYTES, Dialect, Telemetry, Total, finite
 from control.engines.registry import dialect
 from gateway.contract.snapshot import BackendSpec
 
@@ -82,13 +84,13 @@ def _restarted(before: Telemetry, after: Telemetry) -> bool:
 
 
 def _per_s(before: float | None, after: float | None, elapsed_s: float) -> float | None:
-    return None if before is None or after is None else (after - before) / elapsed_s
+    return None if before is None or after is None else finite((after - before) / elapsed_s)
 
 
 def _mean(before: Total | None, after: Total | None) -> float | None:
     if before is None or after is None or after.count <= before.count:
         return None
-    return (after.sum_s - before.sum_s) / (after.count - before.count)
+    return finite((after.sum_s - before.sum_s) / (after.count - before.count))
 
 
 @dataclass(slots=True)
@@ -111,7 +113,10 @@ class Scraper:
             timeout=httpx2.Timeout(TIMEOUT_S),
             follow_redirects=False,
             trust_env=False,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=256),
+            transport=CheckedTransport(
+                allow_private=settings.ALLOW_PRIVATE_BACKENDS,
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=256),
+            ),
         )
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._watched: dict[str, _Watch] = {}

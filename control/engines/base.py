@@ -63,7 +63,7 @@ class Source:
             series = samples.get(name)
             values = [v for labels, v in series.items() if self._has(labels)] if series else []
             if values:
-                return max(values) if self.worst else sum(values)
+                return max(values) if self.worst else finite(sum(values))
         return None
 
     def _has(self, labels: str) -> bool:
@@ -204,8 +204,17 @@ def total(bases: Sequence[str], samples: Samples) -> Total | None:
     for base in bases:
         counts, sums = samples.get(f"{base}_count"), samples.get(f"{base}_sum")
         if counts and sums:
-            return Total(sum(counts.values()), sum(sums.values()))
+            return _total(sum(counts.values()), sum(sums.values()))
     return None
+
+
+def _total(count_: float, sum_s: float) -> Total | None:
+    return Total(count_, sum_s) if isfinite(count_) and isfinite(sum_s) else None
+
+
+def finite(value: float) -> float | None:
+    """A number, None where finite ones were added up to none."""
+    return value if isfinite(value) else None
 
 
 def only_model(samples: dict[str, dict[str, float]], models: Iterable[str]) -> dict[str, dict[str, float]]:

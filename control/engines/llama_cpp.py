@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from control.engines.base import Source, Table, Telemetry, count, parse, ratio
+from control.engines.base import MAX_COUNT, Source, Table, Telemetry, count, parse, ratio
 
 TABLE = Table(
     running=Source(("llamacpp:requests_processing",)),
@@ -69,13 +69,17 @@ class LlamaCpp:
 
 def _decode_slots(page: bytes) -> list[_Slot]:
     try:
-        return [slot for slot in _slots.decode(page) if slot.n_ctx > 0 and slot.n_prompt_tokens >= 0]
-    except msgspec.DecodeError:
+        return [slot for slot in _slots.decode(page) if _is_plausible(slot)]
+    except (msgspec.DecodeError, RecursionError):
         return []
+
+
+def _is_plausible(slot: _Slot) -> bool:
+    return 0 < slot.n_ctx <= MAX_COUNT and 0 <= slot.n_prompt_tokens <= MAX_COUNT
 
 
 def _decode_props(page: bytes) -> _Props:
     try:
         return _props.decode(page)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return _Props()

@@ -125,6 +125,14 @@ def test_known_fields_replace_those_of_the_table() -> None:
     assert Table().read({}, max_seqs=4).max_seqs == 4
 
 
+def test_finite_numbers_whose_sum_is_not_are_unknown() -> None:
+    """Two series of 10^308 each: the frame must never hold what JSON can't say."""
+    two = {'e="0"': 1e308, 'e="1"': 1e308}
+    assert Source(("n",)).read({"n": two}) is None
+    assert total(("t",), {"t_count": two, "t_sum": {"": 1.0}}) is None
+    assert total(("t",), {"t_count": {"": 1.0}, "t_sum": two}) is None
+
+
 def test_no_number_that_is_told_is_ever_not_finite() -> None:
     table = Table(running=Source(("a",)), kv_ratio=Source(("b",)))
     for text in (b"nan", b"inf", b"-inf", b"-3", b"1e999"):

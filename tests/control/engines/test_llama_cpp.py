@@ -42,7 +42,16 @@ def test_idle_slots_without_prompt_tokens_count_as_empty() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [b"{}", b"[", b'[{"n_ctx":"x","is_processing":true}]', b'[{"n_ctx":-5,"is_processing":true}]', b"null"],
+    [
+        b"{}",
+        b"[",
+        b'[{"n_ctx":"x","is_processing":true}]',
+        b'[{"n_ctx":-5,"is_processing":true}]',
+        b"null",
+        b"[" * 200_000,
+        b'[{"n_ctx":1,"is_processing":true,"n_prompt_tokens":' + b"9" * 400 + b"}]",
+        b'[{"n_ctx":' + b"9" * 400 + b',"is_processing":true}]',
+    ],
 )
 def test_nonsense_slots_are_unknown(page: bytes) -> None:
     told = LlamaCpp().read({"/slots": page, "/props": page})
