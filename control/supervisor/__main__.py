@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from control.supervisor import plan, valkey
+from control.supervisor import plan, probes, valkey
 from control.supervisor.banner import describe
 from control.supervisor.children import Children, ChildSpec
 from control.supervisor.credentials import read_credentials
@@ -67,6 +67,9 @@ def _start_all(
     if addresses.socket is not None:
         addresses.socket.unlink(missing_ok=True)
         _start(children, [plan.valkey_spec(valkey.find_binary(), addresses, state)], stop)
+    elif problem := probes.store_problem(os.environ.get("REDIS_URL", "")):
+        # No reason to stop: the gateway serves from its snapshot on disk, and all go on when it is back.
+        _say(f"REDIS_URL: {problem}. Until it does, no change reaches the gateway and nothing live is shown.")
     _say("preparing the database ...")
     _manage(children, ["migrate", "--no-input", "--verbosity", "0"], stop)
     _start(children, plan.engine_specs(addresses), stop)

@@ -1,3 +1,4 @@
+import socket
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,21 @@ def test_no_port_is_given_twice(tmp_path: Path) -> None:
 def test_a_port_that_is_none_is_refused_by_name(text: str) -> None:
     with pytest.raises(StartRefused, match="WEB_PORT="):
         probes.port_number("WEB_PORT", text, 8000)
+
+
+def test_a_store_that_nobody_answers_at_is_named_without_its_password(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert probes.store_problem(f"redis://:word@127.0.0.1:{port}/0") is None
+    told = probes.store_problem(f"redis://:word@127.0.0.1:{port}/0")
+    assert told == f"nothing answers at 127.0.0.1:{port} (Connection refused)"
+    told = probes.store_problem(f"unix://{tmp_path}/none.sock")
+    assert told == f"nothing answers at {tmp_path}/none.sock (No such file or directory)"
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://", "redis://h:x", "http://127.0.0.1:1"])
+def test_what_is_no_address_of_a_store_is_left_to_the_settings(url: str) -> None:
+    assert probes.store_problem(url) is None
 
 
 def test_credentials_that_are_missing_or_broken_are_said_with_what_to_do(tmp_path: Path) -> None:
