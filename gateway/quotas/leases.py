@@ -32,7 +32,9 @@ class Request:
 
     want: float
     least: float
-    owed: float
+    owed: float  # granted alone and not known to have been told
+    owed_ever: float  # granted alone since `born`: an answer that was lost debits nothing twice
+    born: float  # when the lease began, which tells one process from the next of the same name
     held: float
     asked_at: float  # monotonic
     elapsed_s: float  # since the last exchange began, on the monotonic clock; -1: there was none
@@ -50,7 +52,9 @@ class Lease:
         "_accrued_at",
         "_asked_at",
         "_asked_for",
+        "_born",
         "_exchanged_at",
+        "_owed_ever",
         "_used_at",
         "held",
         "is_alone",
@@ -65,7 +69,8 @@ class Lease:
         self.shared = Bucket(rate_per_s, burst, now)
         self.unit = unit
         self.held = 0.0
-        self.owed = 0.0
+        self.owed = self._owed_ever = 0.0
+        self._born = now
         self.is_alone = False
         self.is_asking = False  # an exchange is under way
         self._asked_at: float | None = None  # when the last exchange that was answered had begun
@@ -137,7 +142,7 @@ class Lease:
             return
         part = max(0.0, self.shared.level(now)) / gateways
         self.held += part
-        self.owed += part
+        self._owe(part)
         self._accrued_at = now
         self.is_alone = True
 
@@ -147,8 +152,12 @@ class Lease:
         gain = self.shared.rate_per_s / gateways * max(0.0, now - self._accrued_at)
         gain = max(0.0, min(gain, most - self.held))
         self.held += gain
-        self.owed += gain
+        self._owe(gain)
         self._accrued_at = now
+
+    def _owe(self, amount: float) -> None:
+        self.owed += amount
+        self._owed_ever += amount
 
     # -- exchanging -----------------------------------------------------------------------------------------------
 
@@ -162,6 +171,8 @@ class Lease:
             want=want,
             least=max(0.0, useful - max(0.0, self.held)),
             owed=self.owed,
+            owed_ever=self._owed_ever,
+            born=self._born,
             held=self.held,
             asked_at=now,
             elapsed_s=-1.0 if self._asked_at is None else now - self._asked_at,

@@ -16,6 +16,8 @@ _FORGOTTEN = f"{FORGOTTEN_S:g}"
 KEPT_S = 60  # how long a full bucket is remembered
 
 # Elapsed time is the smaller of the server's clock and of the asker's monotonic one: a jump refills nothing.
+# What was granted alone is debited by the difference to what this process had told before (field `o:<gateway>`), so that
+# it may be told again where an answer was lost.
 # level + everybody's leases <= burst, always; so the sum of what all gateways can grant at once is one burst.
 _BUCKET = """
 local rate, burst, want, least = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -23,17 +25,21 @@ local owed, held, elapsed, hint = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber
 local t = redis.call('TIME')
 local now = tonumber(t[1]) + tonumber(t[2]) / 1000000
 local all = redis.call('HGETALL', KEYS[1])
-local level, at, others, mine = nil, now, 0, 'g:' .. ARGV[1]
+local level, at, others, mine, debts = nil, now, 0, 'g:' .. ARGV[1], 'o:' .. ARGV[1]
 for i = 1, #all, 2 do
   local name, value = all[i], all[i + 1]
   if name == 'level' then level = tonumber(value)
   elseif name == 'at' then at = tonumber(value)
-  elseif name ~= mine then
+  elseif name == debts then
+    local born, told = string.match(value, '^(%S+) (%S+)$')
+    if born == ARGV[10] then owed = math.min(owed, math.max(0, tonumber(ARGV[11]) - tonumber(told))) end
+  elseif string.sub(name, 1, 2) == 'g:' and name ~= mine then
     local lease, seen = string.match(value, '^(%S+) (%S+)$')
     if math.abs(now - tonumber(seen)) > FORGOTTEN then redis.call('HDEL', KEYS[1], name)
     else others = others + tonumber(lease) end
   end
 end
+if owed > 0 then redis.call('HSET', KEYS[1], debts, string.format('%s %.6f', ARGV[10], tonumber(ARGV[11]))) end
 if level == nil then level = burst if hint >= 0 then level = math.min(burst, hint) end end
 local passed = math.max(0, now - at)
 if elapsed >= 0 then passed = math.min(passed, elapsed) end
@@ -143,6 +149,8 @@ def bucket(key: str, gateway: str, rate_per_s: float, burst: float, request: Req
         request.held,
         request.elapsed_s,
         request.hint,
+        f"{request.born:.6f}",
+        request.owed_ever,
     )
 
 

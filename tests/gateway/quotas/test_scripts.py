@@ -152,3 +152,28 @@ def test_a_lost_month_is_restored_whoever_comes_first(shared, order):
 def test_an_unexpected_answer_is_an_error(answer):
     with pytest.raises(ValueError, match="unexpected"):
         scripts.two_numbers(answer)
+
+
+def test_what_was_granted_alone_is_debited_once_however_often_the_answer_is_lost(shared):
+    lease = Lease(RATE, BURST, 1.0, time.monotonic())
+    lease.go_alone(time.monotonic(), 1)
+    lease.take(5.0)
+    for _ in range(4):  # carried out, but the connection breaks before the answer comes
+        request = lease.request(time.monotonic(), 0.0)
+        shared.run(scripts.bucket(KEY, "g1", RATE, BURST, request))
+        lease.go_alone(time.monotonic(), 1)
+    level = shared.exchange("g1", lease)
+    assert -0.001 <= level <= 5.0
+    shared.exchange("g1", lease)  # what is held beyond need goes back
+    assert shared.exchange("g2", Lease(RATE, BURST, 1.0, time.monotonic()), pending=1.0) > 5.0
+
+
+def test_a_new_process_with_an_old_name_is_debited_anew(shared):
+    for _ in range(2):
+        lease = Lease(RATE, BURST, 1.0, time.monotonic())
+        lease.go_alone(time.monotonic(), 1)
+        lease.take(12.0)
+        level = shared.exchange("g1", lease)
+        lease.rest()
+        level = shared.exchange("g1", lease)
+    assert level < 0  # twice 12 of 20
