@@ -143,6 +143,11 @@ class Breaker:
 
     def succeeded(self, attempt: int, now: float) -> None:
         """Answered in full."""
+        if self.state is _CLOSED:  # as nearly always: no time acts on it, and there are no probes
+            self._seems_ready()
+            self.successes += 1
+            self._counts.add(failed=False, now=now)
+            return
         self.tick(now)
         self.answered(attempt, now)
         self.successes += 1

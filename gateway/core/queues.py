@@ -111,8 +111,11 @@ class TierQueue:
         Raises:
             IndexError: where nothing does.
         """
-        self._top()
-        return next(iter(self._heap[0][2].tickets.values()))
+        entry = self._heap[0]
+        if entry[2].entry is not entry:  # stale: `_top` drops those
+            self._top()
+            entry = self._heap[0]
+        return next(iter(entry[2].tickets.values()))
 
     def push(self, ticket: Ticket, tenant: TenantQueue, *, front: bool = False) -> None:
         """Let a ticket wait, at the end or (once pushed back) at the front of its tenant's queue."""
@@ -303,12 +306,16 @@ class PoolQueues:
         tier.counter += ticket.cost / tier.policy.weight
 
     def _next_low(self, first: TierQueue | None) -> TierQueue | None:
+        parts = self.shares.parts
         best: TierQueue | None = None
         best_is_under = False
         for tier in self.tiers:
             if tier is first or not tier.waiting:
                 continue
-            is_under = self.is_under_floor(tier)
-            if best is None or (is_under, -tier.counter) > (best_is_under, -best.counter):
-                best, best_is_under = tier, is_under
+            is_under = parts[tier.index] < tier.policy.floor
+            if best is not None:
+                goes_first = tier.counter < best.counter if is_under is best_is_under else is_under
+                if not goes_first:
+                    continue
+            best, best_is_under = tier, is_under
         return best

@@ -194,7 +194,9 @@ class Backend:
             weight *= self.ramp(now)
         return (self.valve.burden(now) + BASE) / weight
 
-    def binds(self, ask: Ask, now: float, *, is_lowest: bool) -> Account | None:
+    # Flags are passed by position where tickets are chosen: by keyword a call costs half as much again.
+
+    def binds(self, ask: Ask, now: float, is_lowest: bool) -> Account | None:  # noqa: FBT001  # see above
         """What holds a ticket back here: the ramps, else the valve."""
         if now < self.young_until and self.seats.taken and self._is_held_young(ask, now, is_lowest=is_lowest):
             return _SEQUENCES
@@ -243,7 +245,11 @@ class Backend:
 
 
 def choose(
-    backends: Iterable[Backend], ask: Ask, now: float, *, is_lowest: bool, longest_context: int = 0
+    backends: Iterable[Backend],
+    ask: Ask,
+    now: float,
+    is_lowest: bool,  # noqa: FBT001  # see Backend.binds
+    longest_context: int = 0,
 ) -> tuple[Backend | None, Account | None]:
     """The backend that takes a ticket now, or None and what held it back at the last one tried.
 
@@ -256,7 +262,7 @@ def choose(
             continue
         if backend.policy.context_tokens is not None and not backend.fits(ask, longest_context):
             continue
-        held = backend.binds(ask, now, is_lowest=is_lowest)
+        held = backend.binds(ask, now, is_lowest)
         if held is None:
             fitting.append(backend)
         else:

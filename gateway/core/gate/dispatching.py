@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.core.commands import Decision, Dispatch
+from gateway.core.commands import Decision, new_dispatch
 from gateway.core.gate.pool import Pool
 from gateway.core.gate.shedder import evict
 from gateway.core.gate.state import State
@@ -20,8 +20,8 @@ _DEADLINE = ShedReason.DEADLINE
 
 def pump(state: State, pool: Pool, now: float) -> None:
     """Dispatch until nothing more fits."""
-    queues = pool.queues
-    while (tier := queues.next_tier()) is not None and _try(state, pool, tier, tier.first(), now):
+    next_tier = pool.queues.next_tier
+    while (tier := next_tier()) is not None and _try(state, pool, tier, tier.first(), now):
         pass
 
 
@@ -41,7 +41,7 @@ def _try(state: State, pool: Pool, tier: TierQueue, head: Ticket, now: float) ->
     is_known = memo.head is head
     if is_known and memo.seen == pool.freed:
         return False
-    if now >= head.expires_at or _is_too_late(pool, head, now):
+    if now >= head.expires_at or (head.deadline_at is not None and _is_too_late(pool, head, now)):
         evict(state, pool, head, pool.shedding.late(head, now), now)
         return True
     backends: Sequence[Backend] = pool.backends
@@ -52,9 +52,7 @@ def _try(state: State, pool: Pool, tier: TierQueue, head: Ticket, now: float) ->
         _hold(state, watermark, backends, now)
     if head.avoid is not None:
         backends = _elsewhere(pool, backends, head.avoid, now)
-    backend, account = choose(
-        backends, head.ask, now, is_lowest=tier.is_lowest, longest_context=pool.longest_context
-    )
+    backend, account = choose(backends, head.ask, now, tier.is_lowest, pool.longest_context)
     if backend is None:
         memo.head, memo.seen = head, pool.freed
         head.account = account or head.account
@@ -92,13 +90,7 @@ def send_at_once(state: State, pool: Pool, tier: TierQueue, ticket: Ticket) -> b
     """The short way of a ticket where nobody waits: False where it must wait after all."""
     if pool.policy.watermark is not None or ticket.avoid is not None:
         return False
-    backend, _ = choose(
-        pool.backends,
-        ticket.ask,
-        state.now,
-        is_lowest=tier.is_lowest,
-        longest_context=pool.longest_context,
-    )
+    backend, _ = choose(pool.backends, ticket.ask, state.now, tier.is_lowest, pool.longest_context)
     if backend is None:
         return False
     weight = state.weight_of(ticket)
@@ -120,20 +112,21 @@ def _send(  # noqa: PLR0913  # what a dispatch is made of
 ) -> None:
     """Book everything that a dispatch takes, and say so."""
     now = state.now
+    cost, index = ticket.cost, tier.index
     state.attempts += 1
     ticket.attempt = state.attempts
     ticket.stage = _IN_FLIGHT
     ticket.backend = backend.policy.name
     ticket.dispatched_at = now
-    ticket.charged = ticket.cost
+    ticket.charged = cost
     ticket.charged_weight = weight
-    pool.charged += ticket.cost
-    pool.queues.shares.add(tier.index, ticket.cost)
-    pool.rates.add(tier.index, ticket.cost)
+    pool.charged += cost
+    pool.queues.shares.add(index, cost)
+    pool.rates.add(index, cost)
     pool.in_flight += 1
     pool.version += 1
     backend.take(ticket, ticket.ask, now)
-    state.out.append(Dispatch(ticket.id, ticket.backend, ticket.attempt, now - ticket.queued_at))
+    state.out.append(new_dispatch(ticket.id, ticket.backend, ticket.attempt, now - ticket.queued_at))
     if is_sampled(ticket.id):
         decision = Decision(
             "dispatch", backend.valve.in_flight, backend.valve.limit, ticket.place, ticket.expected_wait_s,

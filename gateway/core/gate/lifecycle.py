@@ -1,7 +1,7 @@
 """What is in flight: tokens, ends, and giving everything back exactly once."""
 
 from gateway.core.backoff import ABANDONED_CREDIT, FAILED_CREDIT
-from gateway.core.commands import Abort, BreakerChanged, Decision, RefundQuota, SettleQuota
+from gateway.core.commands import Abort, BreakerChanged, Decision, RefundQuota, SettleQuota, new_settle
 from gateway.core.events import Abandoned, Failed, Finished, Progress, PushedBack
 from gateway.core.gate import shedder
 from gateway.core.gate.dispatching import pump
@@ -53,7 +53,7 @@ def finished(state: State, event: Finished, now: float) -> None:
     _end(state, backend, ticket, (prompt, output), now)
     _judged(state, backend, ticket, None, now)
     if ticket.has_quota:
-        state.out.append(SettleQuota(ticket.id, prompt + output))
+        state.out.append(new_settle(ticket.id, prompt + output))
     _freed(state, backend, now)
 
 
@@ -152,13 +152,15 @@ def _answered(state: State, backend: Backend, ticket: Ticket, now: float) -> Non
     shedding = state.pools[ticket.pool].shedding
     shedding.see_ttft(now - ticket.dispatched_at)
     backend.breaker.answered(ticket.attempt, now)
-    report(state, backend, "probe answered")
+    if backend.breaker.state is not backend.reported:
+        report(state, backend, "probe answered")
 
 
 def _judged(state: State, backend: Backend, ticket: Ticket, fault: Fault | None, now: float) -> None:
     if fault is None:
         backend.breaker.succeeded(ticket.attempt, now)
-        report(state, backend, "answered in full")
+        if backend.breaker.state is not backend.reported:
+            report(state, backend, "answered in full")
     else:
         backend.breaker.failed(ticket.attempt, fault, now)
         report(state, backend, fault.value)
@@ -222,5 +224,6 @@ def _freed(state: State, backend: Backend, now: float) -> None:
     pool.version += 1
     pool.freed += 1
     backend.freed = pool.freed
-    pool.roll(now)
+    if now >= pool.rates.period_ends:
+        pool.roll(now)
     pump(state, pool, now)

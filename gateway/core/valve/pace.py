@@ -21,7 +21,7 @@ from gateway.core.windows import Ewma, StepReference
 
 SLOW = 1.5
 SILENT = 1.6
-_SURELY_NOT_SILENT = 0.4  # of the mean step: a step is expected to take .3 of it at least, and 1.6 * .3 is more
+_NOT_SILENT = 0.4  # of the mean step: less is never called silent, for 1.6 * .3 (the least reference) is more
 _SLOW_WEIGHT = 0.5
 _SLOW_CAP = 10.0
 _TPOT_WEIGHT = 0.05
@@ -39,6 +39,8 @@ class Pace:
         "_chunk",
         "_cost_samples",
         "_is_tainted",
+        "_rate",
+        "_rate_n",
         "_slow_since",
         "_snap",
         "last_chunk_at",
@@ -57,6 +59,8 @@ class Pace:
         self._is_tainted = False
         self._slow_since: float | None = None
         self._cost_samples = 0
+        self._rate = 0.0  # the last prefill rate,
+        self._rate_n = -1  # known for so many streams until the next step teaches; -1: for none
         self.todo = 0
         self.steps = 0  # engine steps seen so far
         self.last_chunk_at = now
@@ -103,6 +107,7 @@ class Pace:
         self._snap = self.todo
 
     def _learn(self, n: int, prefill: int, interval: float, now: float, *, was_pending: bool) -> None:
+        self._rate_n = -1
         reference = self.reference
         step = reference.step(n)
         was_slow = self.slow >= SLOW
@@ -142,7 +147,7 @@ class Pace:
         if in_flight <= 0 or mean is None:
             return slow
         waited = now - self.last_chunk_at
-        if waited < _SURELY_NOT_SILENT * mean:
+        if waited < _NOT_SILENT * mean:
             return slow
         expected = self.reference.step(n) + min(self.todo, self._chunk) * self.prefill_cost
         silence = waited / expected
@@ -150,5 +155,8 @@ class Pace:
 
     def prefill_rate(self, n: int) -> float:
         """Prefill tokens per second that the engine computes beside n streams: computed, not measured."""
-        duration = self.reference.step(n) + self._chunk * self.prefill_cost
-        return self._chunk / (duration if duration > 1e-9 else 1e-9)
+        if n != self._rate_n:
+            duration = self.reference.step(n) + self._chunk * self.prefill_cost
+            self._rate = self._chunk / (duration if duration > 1e-9 else 1e-9)
+            self._rate_n = n
+        return self._rate

@@ -111,7 +111,8 @@ class TokenValve:
         self._range = SeatRange(policy, backend, gateways)
         self._sequences = SequenceLimit(policy.initial_limit or policy.min_limit)
         self._pinned: int | None = None
-        self._seats = self._open_seats = self._reserved = 0  # L in whole seats, those of every tier, the others
+        self._seats = self._reserved = 0  # L in whole seats; those that only rank 0 may use
+        self._open_seats = 0  # the others
         self._kv = KvTarget(backend.kv_capacity_tokens, policy.kv_target, now)
         self._held: dict[int, _Attempt] = {}
         self._pending_since: dict[int, float] = {}  # attempts without a first token, oldest first
@@ -147,7 +148,7 @@ class TokenValve:
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
-    def binds(self, ask: Ask, now: float) -> Account | None:
+    def binds(self, ask: Ask, now: float) -> Account | None:  # noqa: PLR0911  # one for each line of the table
         """The first account that holds `ask` back (see the table above); changes nothing."""
         in_flight = len(self._held)
         hold = self._holds.get(ask.tier, self._least_hold)
@@ -155,7 +156,10 @@ class TokenValve:
             return _SEQUENCES
         if in_flight == 0:
             return None
-        if self._is_prefill_full(ask.prompt_tokens, hold, now):
+        if not hold.is_first and now < self._next_prefill_at and self._range.share.value < 1.0:
+            return _PREFILL
+        pending = self._prefill_tokens
+        if pending > 0 and pending + ask.prompt_tokens > self._window(hold, now):
             return _PREFILL
         kv = self._kv
         if kv.capacity is not None:
@@ -163,12 +167,6 @@ class TokenValve:
             if kv.kappa * tokens > self._kv_bound(kv.capacity, hold):
                 return _KV
         return None
-
-    def _is_prefill_full(self, prompt: int, hold: _Hold, now: float) -> bool:
-        if not hold.is_first and now < self._next_prefill_at and self._range.share.value < 1.0:
-            return True
-        pending = self._prefill_tokens
-        return pending > 0 and pending + prompt > self._window(hold, now)
 
     def _window(self, hold: _Hold, now: float) -> float:
         """Prompt tokens that may be pending."""
@@ -221,8 +219,9 @@ class TokenValve:
             use = kv.kappa * self._kv_tokens / (kv.capacity * share)
         if not self._prefill_tokens:
             return 0.3 * use
-        decoding = self._decoding
-        slow = self.pace.slow_now(len(self._held), decoding, now)
+        in_flight = len(self._held)
+        decoding = in_flight - len(self._pending_since)
+        slow = self.pace.slow_now(in_flight, decoding, now)
         speed = self.pace.prefill_rate(decoding) / (slow if slow > SLOW else 1.0)
         return 0.25 * self._prefill_tokens / (speed * self._prefill_window_s) + 0.3 * use
 
@@ -246,7 +245,7 @@ class TokenValve:
     def progress(self, tokens: Sequence[tuple[int, int]], now: float, *, lagged: bool) -> None:
         """Count tokens; a pass that ends an engine step also teaches the pace."""
         held, this_pass = self._held, self._passes + 1
-        decoding = self._decoding
+        decoding = len(held) - len(self._pending_since)
         was_pending = decoding < len(held)
         total = fresh = known = 0
         is_repeat = False

@@ -91,7 +91,7 @@ def test_an_eviction_without_a_refund_is_noticed(monkeypatch):
 
 
 def test_a_limit_that_nobody_keeps_is_noticed(monkeypatch):
-    monkeypatch.setattr(Backend, "binds", lambda self, ask, now, *, is_lowest: None)
+    monkeypatch.setattr(Backend, "binds", lambda self, ask, now, is_lowest: None)
     assert notices()
 
 
