@@ -145,11 +145,14 @@ def _load(scene: Scene, started: float) -> tuple[str, str | None]:
     parts = []
     if usual and offered / usual >= SURGE_FACTOR:
         parts.append(_("Offered load is %(times)s the usual.") % {"times": times(offered / usual)})
-    elif usual:
-        parts.append(
+    elif usual and offered > 0:  # 0 while something is shed: the first frame after a gap, which has no rates
+        is_usual = offered * SURGE_FACTOR > usual
+        line = (
             _("Offered load is the usual: %(now)s/s, before %(usual)s/s.")
-            % {"now": rate(offered), "usual": rate(usual)}
+            if is_usual
+            else _("Offered load is below the usual: %(now)s/s, before %(usual)s/s.")
         )
+        parts.append(line % {"now": rate(offered), "usual": rate(usual)})
     totals: dict[str, float] = {}
     for row in scene.tenants:
         totals[row.tenant] = totals.get(row.tenant, 0.0) + row.offered_per_s

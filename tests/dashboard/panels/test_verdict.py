@@ -253,6 +253,21 @@ def test_the_same_load_as_before_is_said_to_be_the_usual():
     assert plain(found.why) == "Offered load is the usual: 15.0/s, before 15.0/s."
 
 
+def test_a_load_that_has_gone_is_not_called_the_usual():
+    usual = frame()
+    gone = tuple(tier(rank, offered_per_s=0.0, admitted_per_s=0.0) for rank in (0, 1))
+    after = frame(tiers=(*gone, shedding(2, 1.0, offered=1.0)), backends=(KV_BOUND,))
+    found = said(after, [usual] * 120 + [after] * 10)
+    assert plain(found.why).startswith("Offered load is below the usual: 1.0/s, before 15.0/s.")
+
+
+def test_a_frame_without_rates_claims_nothing_about_the_load():
+    usual = frame()
+    none = tuple(tier(rank, offered_per_s=0.0, admitted_per_s=0.0) for rank in (0, 1))
+    after = frame(tiers=(*none, shedding(2, 3.0, offered=0.0)), backends=(KV_BOUND,))
+    assert said(after, [usual] * 120 + [usual] * 9 + [after]).why == ""
+
+
 def test_backends_that_are_out_can_be_overridden_from_the_banner():
     assert said(frame(backends=(backend("b1"), OUT))).backends == ("b2",)
 
