@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("gateway.edge")
 _BODILESS = frozenset({204, 304})
+_FRAMING = frozenset({b"content-length", b"connection", b"transfer-encoding"})
 _DISCONNECT: "ASGIReceiveEvent" = {"type": "http.disconnect"}
 
 
@@ -145,7 +146,8 @@ class EdgeCycle(RequestResponseCycle):
             self.keep_alive = False  # an early answer: the rest of the request is not read as a request
         lines = [STATUS_LINE[status]]
         for name, value in (*self.default_headers, *message.get("headers", ())):
-            self._note(name, value)
+            if name in _FRAMING:
+                self._note(name, value)
             if name != b"connection":
                 lines.append(b"%b: %b\r\n" % (name, value))
         self._frame(status, lines)

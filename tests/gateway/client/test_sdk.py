@@ -65,6 +65,11 @@ async def test_a_deadline_per_call_reaches_the_gateway():
 
 
 @pytest.mark.parametrize("make", [openai_client, async_openai_client])
+def test_the_sdks_own_retries_are_off(make):
+    assert make("http://gateway.test/v1", "k").max_retries == 0
+
+
+@pytest.mark.parametrize("make", [openai_client, async_openai_client])
 def test_options_that_would_undo_it_are_refused(make):
     with pytest.raises(TypeError, match="max_retries"):
         make("http://gateway.test/v1", "k", max_retries=5)
