@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 LEASE_MS: Final = 3000
 
 # KEYS: lease, epoch. ARGV: who, lease in ms, largest epoch seen elsewhere. Returns the epoch, 0 where another holds it.
+# A counter that is no count (somebody wrote there) begins anew above what was seen elsewhere.
 _ACQUIRE = """
 local holder = redis.call('GET', KEYS[1])
-local epoch = tonumber(redis.call('GET', KEYS[2]) or '0')
+local epoch = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+if not (epoch >= 0 and epoch < 1e14 and epoch == math.floor(epoch)) then epoch = 0 end
 if holder == ARGV[1] and epoch > 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return epoch

@@ -19,6 +19,7 @@ from control.observations import Observation, Scraper
 from control.publishing import republish_if_behind
 from control.publishing.deliver import signing_keys
 from control.services.keys import end_overlaps
+from control.slow_loop.foreign import remove_foreign
 from control.slow_loop.intake import Intake
 from control.slow_loop.lease import Lease, Published
 from control.tuning import Tuner, Version
@@ -87,11 +88,22 @@ class SlowLoop:
         began = self._clock()
         try:
             tick = self._tick(began)
+        except redis.ResponseError as fault:
+            return self._refused(fault)
         except (redis.RedisError, OSError) as fault:
             self._say_reachable(reachable=False, why=type(fault).__name__)
             return Tick("unreachable", self._lease.epoch)
         self._say_reachable(reachable=True)
         return tick
+
+    def _refused(self, fault: redis.ResponseError) -> Tick:
+        """Valkey answers, with a no: perhaps because somebody has put something else where ours belongs."""
+        try:
+            remove_foreign(self._client)
+        except (redis.RedisError, OSError):
+            log.debug("nothing was removed")
+        self._say_reachable(reachable=False, why=str(fault))
+        return Tick("unreachable", self._lease.epoch)
 
     def close(self) -> None:
         """Release the lease, end all scrapes, close the connection to Valkey. A second call does nothing."""

@@ -63,8 +63,11 @@ def duration(value: float) -> str:
 
 
 def clock(at: float) -> str:
-    """The time of day of an instant: 14:06:32."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+    """The time of day of an instant: 14:06:32. One that no calendar knows is told so, not a fault of the page."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return "--:--:--"
 
 
 def stamp(at: float) -> str:

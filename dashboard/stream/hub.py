@@ -176,7 +176,7 @@ class Hub:
             body = (fields or {}).get(b"f", b"")
             try:
                 frame = _decoder.decode(body)
-            except msgspec.DecodeError as fault:
+            except (msgspec.DecodeError, RecursionError) as fault:
                 self.refused_frames += 1
                 if self.refused_frames == 1:
                     log.warning("frame_refused", why=str(fault))

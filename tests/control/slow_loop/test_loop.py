@@ -276,3 +276,46 @@ def test_what_is_published_carries_our_signature(valkey: RealValkey, lead: Lead)
         data = client.get(keys.BOUNDS)
     with pytest.raises(EnvelopeRefused):
         unseal((SIGNING,), "bounds", data.replace(b'"seq":1', b'"seq":2'))
+
+
+@pytest.mark.parametrize(
+    "key", [keys.GATEWAYS, keys.FRAMES, keys.EPOCH, keys.LEASE, keys.BOUNDS, keys.SNAPSHOT]
+)
+def test_something_else_where_ours_belongs_stops_no_tick_but_one(
+    valkey: RealValkey, lead: Lead, key: str
+) -> None:
+    """Whoever can write to Valkey puts a hash into each of our keys in turn."""
+    clock = Clock()
+    loop = lead("one", clock)
+    assert loop.tick().outcome == "published"
+    with valkey.client() as client:
+        client.delete(key)
+        client.hset(key, "a", "b")
+        outcomes = []
+        for _ in range(3):
+            clock.now += 1.0
+            outcomes.append(loop.tick().outcome)
+            if key == keys.SNAPSHOT:
+                client.set(keys.SNAPSHOT, sealed(a_snapshot(), (1, 0, 1)))
+        assert outcomes[-1] == "published"
+
+
+@pytest.mark.parametrize("junk", ["x", "nan", "inf", "1e308", "-5", "9007199254740993", "1.5"])
+def test_a_counter_of_epochs_that_is_no_count_begins_anew(valkey: RealValkey, lead: Lead, junk: str) -> None:
+    with valkey.client() as client:
+        client.set(keys.EPOCH, junk)
+    clock = Clock()
+    tick = lead("one", clock).tick()
+    assert (tick.outcome, tick.epoch) == ("published", 1)
+
+
+def test_a_report_with_a_mac_beyond_ascii_is_refused_like_any_forged_one(
+    valkey: RealValkey, lead: Lead
+) -> None:
+    clock = Clock()
+    good = sealed_bytes("report", codec.encode(a_report("g1")), (0, 1, 1))
+    start = good.index(b'"mac":"') + 7
+    with valkey.client() as client:
+        client.set(keys.report("g1"), good[:start] + "\u00e9".encode() * 64 + good[start + 64 :])
+        client.zadd(keys.GATEWAYS, {"g1": clock.now})
+    assert lead("one", clock).tick().outcome == "published"

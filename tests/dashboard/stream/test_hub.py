@@ -75,9 +75,10 @@ async def test_only_fifteen_minutes_of_an_hour_are_read(hub, client):
 async def test_a_body_that_is_no_frame_is_counted_and_left_out(hub, client):
     client.xadd(keys.FRAMES, {"f": b"{}"})
     client.xadd(keys.FRAMES, {"g": b"nothing"})
+    client.xadd(keys.FRAMES, {"f": b'{"x":' + b"[" * 100_000})
     publish(client, frame())
     await hub.ready()
-    assert (hub.refused_frames, len(hub.recent.samples)) == (2, 1)
+    assert (hub.refused_frames, len(hub.recent.samples)) == (3, 1)
 
 
 async def test_an_added_field_of_a_newer_loop_is_ignored(hub, client):
