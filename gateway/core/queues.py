@@ -147,11 +147,10 @@ class TierQueue:
     def charge(self, name: str, amount: float) -> None:
         """Move a tenant's counter by `amount` (cost / weight), which is negative where a charge was too high."""
         tenant = self.tenants.get(name)
-        if tenant is None:
-            return
-        tenant.counter += amount
-        if tenant.entry is not None:
-            self._enter(tenant)
+        if tenant is not None:
+            tenant.counter += amount
+            if tenant.entry is not None:
+                self._enter(tenant)
 
     def left_with(self, counter: float) -> None:
         """A tenant waits no longer: who comes next, while nobody waits, starts where it left."""
@@ -194,8 +193,8 @@ class TierQueue:
 
     def _enter(self, tenant: TenantQueue) -> None:
         self._order += 1
-        tenant.entry = (tenant.counter, self._order, tenant)
-        heappush(self._heap, tenant.entry)
+        entry = tenant.entry = (tenant.counter, self._order, tenant)
+        heappush(self._heap, entry)
         if len(self._heap) > 64 + 4 * self.waiting:  # stale entries: rebuild, paid by the pushes
             self._heap = [entry for entry in self._heap if entry[2].entry is entry]
             heapify(self._heap)
@@ -264,7 +263,8 @@ class PoolQueues:
     def push(self, ticket: Ticket, weight: float, *, front: bool = False) -> None:
         """Let a ticket wait in its tier; a tier that starts to wait is lifted as tenants are."""
         tier = self.tier(ticket.tier)
-        ticket.lower_to(tier.policy.rank)
+        if ticket.tier != tier.policy.rank:
+            ticket.lower_to(tier.policy.rank)
         if not tier.waiting:
             self._lift(tier)
         tier.push(ticket, tier.tenant(ticket.tenant, weight), front=front)

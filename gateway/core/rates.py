@@ -38,8 +38,8 @@ class CostShares:
             shares[index] = max(0.0, shares[index] - part)
             return
         kept = 1.0 - part
-        for i in range(len(shares)):
-            shares[i] *= kept
+        for i, share in enumerate(shares):
+            shares[i] = share * kept
         shares[index] += part
 
 

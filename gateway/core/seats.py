@@ -1,9 +1,5 @@
 """Whole seats: how many a share of something is, and who holds those in use."""
 
-from typing import TypeVar
-
-K = TypeVar("K")
-
 
 def whole_share(size: int, share: float) -> int:
     """This gateway's part of a size that counts over all gateways: whole, at least 1."""
@@ -30,11 +26,13 @@ class Seats:
     def give_back(self, tier: int, tenant: str) -> None:
         """Count one less in flight."""
         self.taken -= 1
-        _less(self.by_tier, tier)
-        _less(self.by_tenant, tenant)
-
-
-def _less(counts: dict[K, int], key: K) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
+        of_tier = self.by_tier[tier] - 1
+        if of_tier:
+            self.by_tier[tier] = of_tier
+        else:
+            del self.by_tier[tier]
+        of_tenant = self.by_tenant[tenant] - 1
+        if of_tenant:
+            self.by_tenant[tenant] = of_tenant
+        else:
+            del self.by_tenant[tenant]

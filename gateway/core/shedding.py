@@ -207,8 +207,11 @@ class Shedding:
         return tenant.backlog_cost * active / (rate * weight)
 
     def judge(self, ticket: Ticket, tier: TierQueue, weight: float, now: float) -> Verdict | None:
-        """Whether an arrival is refused. None: it may wait (where its queue is full, after `displaced` made room)."""
-        wait = self.expected_wait_s(tier, ticket.tenant, weight)
+        """Whether an arrival is refused. None: it may wait (where its queue is full, after `displaced` made room).
+
+        Writes down on the ticket how long it is expected to wait.
+        """
+        wait = ticket.expected_wait_s = self.expected_wait_s(tier, ticket.tenant, weight)
         facts = self._facts[tier.index]
         verdict = None
         if self.throttles or ticket.deadline_at is not None or not ticket.is_ordinary:

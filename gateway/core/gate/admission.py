@@ -11,11 +11,12 @@ from gateway.core.queues import TierQueue
 from gateway.core.shedding import Verdict
 from gateway.core.tickets import Stage, Ticket
 from gateway.core.valve import new_ask
-from gateway.core.vocabulary import ShedReason
+from gateway.core.vocabulary import BreakerState, ShedReason
 
 # members of an Enum by name: looking one up in its class costs a quarter of a microsecond
 _QUOTA = Stage.QUOTA
 _WAITING = Stage.WAITING
+_CLOSED = BreakerState.CLOSED
 _BREAKER_OPEN = ShedReason.BREAKER_OPEN
 _DRAINING = ShedReason.DRAINING
 _NO_BACKEND = ShedReason.NO_BACKEND
@@ -105,19 +106,19 @@ def _enqueue(state: State, pool: Pool, ticket: Ticket, now: float) -> None:
     """Let a ticket wait, or go at once where nobody does."""
     ticket.queued_at = now
     tier = pool.queues.tier(ticket.tier)
-    if pool.queues.is_empty and send_at_once(state, pool, tier, ticket):
+    if not tier.waiting and pool.queues.is_empty and send_at_once(state, pool, tier, ticket):
         return
+    weight = state.weight_of(ticket) if state.weight_factors else ticket.weight
     displaced = pool.shedding.displaced(tier)
-    if displaced is not None:
+    if displaced is not None:  # what `judge` expected of the wait holds no longer
         shedder.evict(state, pool, *displaced, now)
+        ticket.expected_wait_s = pool.shedding.expected_wait_s(tier, ticket.tenant, weight)
     ticket.stage = _WAITING
     state.waiting += 1
     state.expire_at(ticket)
     ticket.place = tier.waiting
-    weight = state.weight_of(ticket)
-    ticket.expected_wait_s = pool.shedding.expected_wait_s(tier, ticket.tenant, weight)
     pool.queues.push(ticket, weight)
-    if tier.head() is ticket:
+    if tier.first() is ticket:
         pump(state, pool, now)
 
 
@@ -144,7 +145,7 @@ def _closed(state: State, pool: Pool | None, now: float) -> Verdict | None:
     is_broken = False
     for backend in pool.backends:
         if backend.is_configured:
-            if not backend.is_open(now):
+            if backend.breaker.state is _CLOSED or not backend.is_open(now):
                 return None
             is_broken = True
     return _no(_BREAKER_OPEN, "all-breakers-open") if is_broken else _no(_NO_BACKEND, "no-backend")

@@ -93,14 +93,14 @@ def send_at_once(state: State, pool: Pool, tier: TierQueue, ticket: Ticket) -> b
     backend, _ = choose(pool.backends, ticket.ask, state.now, tier.is_lowest, pool.longest_context)
     if backend is None:
         return False
-    weight = state.weight_of(ticket)
+    weight = state.weight_of(ticket) if state.weight_factors else ticket.weight
     pool.queues.pass_through(ticket, weight)
     _send(state, pool, tier, ticket, backend, weight)
     return True
 
 
 def _dispatch(state: State, pool: Pool, tier: TierQueue, ticket: Ticket, backend: Backend) -> None:
-    weight = state.weight_of(ticket)
+    weight = state.weight_of(ticket) if state.weight_factors else ticket.weight
     pool.queues.charge(ticket, ticket.cost, weight)
     tier.remove(ticket)
     state.waiting -= 1

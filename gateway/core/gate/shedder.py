@@ -26,7 +26,8 @@ _DRAINING = ShedReason.DRAINING
 def refuse(state: State, pool: Pool | None, ticket: Ticket, verdict: Verdict, now: float) -> None:
     """No, before queueing. Whatever was reserved is given back."""
     retry = _retry_after(state, pool, ticket, verdict, now)
-    _forget(state, ticket)
+    if ticket.has_quota:  # without, it has not been let in yet: there is nothing to forget
+        _forget(state, ticket)
     reason, decision = verdict.reason, verdict.decision
     state.out.append(new_refuse(ticket.id, reason, retry, decision))
     state.record(ticket, reason, decision)
