@@ -18,12 +18,13 @@ from gateway.core.vocabulary import OverrideKind
 
 _T = TypeVar("_T")
 MAX_NAME_CHARS = 100
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.@/+-]*$")
-_MODEL = re.compile(r"^[\x21-\x7e]+$")
-_CREDENTIAL = re.compile(r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f]+)$")
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
-_PUBLIC_ID = re.compile(r"^[0-9A-Za-z]{1,32}$")
-_MONTH = re.compile(r"^([0-9]{4}-(0[1-9]|1[0-2]))?$")
+# \Z, for $ lets a line end pass: names become labels, log fields and parts of keys.
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.@/+-]*\Z")
+_MODEL = re.compile(r"^[\x21-\x7e]+\Z")
+_CREDENTIAL = re.compile(r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f]+)\Z")
+_DIGEST = re.compile(r"^[0-9a-f]{64}\Z")
+_PUBLIC_ID = re.compile(r"^[0-9A-Za-z]{1,32}\Z")
+_MONTH = re.compile(r"^([0-9]{4}-(0[1-9]|1[0-2]))?\Z")
 _NUMBER_KINDS = (OverrideKind.LIMIT_PIN, OverrideKind.TENANT_WEIGHT, OverrideKind.TIER_THROTTLE)
 
 

@@ -64,9 +64,12 @@ class Gatekeeper:
 
     # --- what the request path says -----------------------------------------------------------------------------
 
-    def arrive(self, arrived: Arrived) -> Ticket:
-        """A request came in; in the usual case its verdict is already there afterwards."""
-        ticket = self._tickets[arrived.ticket] = Ticket(arrived)
+    def arrive(self, arrived: Arrived, quota_of: str = "") -> Ticket:
+        """A request came in; in the usual case its verdict is already there afterwards.
+
+        `quota_of`: the pool whose quota it takes, where that is not its own: a fallback without a grant.
+        """
+        ticket = self._tickets[arrived.ticket] = Ticket(arrived, quota_of or arrived.pool)
         self.feed(arrived)
         return ticket
 
@@ -194,7 +197,7 @@ class Gatekeeper:
         match command:
             case ReserveQuota():
                 ticket = self._tickets[command.ticket]
-                answer = self._quotas.reserve(ticket.name, ticket.tenant, ticket.pool, command.tokens)
+                answer = self._quotas.reserve(ticket.name, ticket.tenant, ticket.quota_of, command.tokens)
                 if answer is not None:
                     self._inbox.append(answer)
             case SettleQuota():

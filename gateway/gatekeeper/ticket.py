@@ -34,17 +34,17 @@ class Ticket:
         "dispatch",
         "is_open",
         "name",
-        "pool",
+        "quota_of",
         "reset_at",
         "tenant",
         "verdict",
         "waiter",
     )
 
-    def __init__(self, arrived: Arrived) -> None:
+    def __init__(self, arrived: Arrived, quota_of: str) -> None:
         self.name = arrived.ticket
         self.tenant = arrived.tenant
-        self.pool = arrived.pool
+        self.quota_of = quota_of  # the pool
         self.is_open = True  # the gate still holds it
         self.verdict: Verdict | None = None
         self.waiter: asyncio.Future[bool] | None = None

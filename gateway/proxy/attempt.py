@@ -1,7 +1,7 @@
 """One dispatch of a request: open the exchange, judge the head of its answer, see its body through.
 
 Judgement, in the words of the gate:
-    2xx                       answered
+    200 to 203                answered
     429, 503                  pushed back: the engine is alive and busy; the ticket goes back to its queue
     401, 403, 407             the backend's fault: it does not accept *our* credential; its words stay here
     other 4xx                 the caller's error, passed on as it came; neutral for the breaker
@@ -28,6 +28,9 @@ from gateway.refusals.answers import JSON, Answer, of_caller_error, of_fault
 from gateway.requests.body import rebuild
 from gateway.upstream import Exchange, ProtocolError, Target, Upstream, UpstreamError
 
+_ANSWERED = frozenset(
+    {200, 201, 202, 203}
+)  # 204 and 205 have no body, 206 a part of one: not what was asked for
 _BUSY = frozenset({429, 503})
 _OUR_CREDENTIAL = frozenset({401, 403, 407})
 _REFUSAL_BYTES = 256 * 1024
@@ -137,7 +140,7 @@ class Attempts:
 
     async def _answer(self, call: Call, exchange: Exchange) -> Next:
         status = exchange.status
-        if 200 <= status < 300:
+        if status in _ANSWERED:
             await self._pass_on(call, exchange)
             return Next.DONE
         if status in _BUSY:

@@ -84,7 +84,7 @@ class Call:
     bodies: Bodies
     applied: Applied
     pool: PoolSpec
-    grant: GrantSpec | None  # None: a fallback pool, which needs no grant
+    grant: GrantSpec | None  # of a fallback pool: the main one where that has none
     tier: int
     arrived_at: float
     record: Exchange

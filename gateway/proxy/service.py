@@ -78,7 +78,8 @@ class Proxy:
                     or grant.concurrency is not None
                     or grant.monthly_tokens is not None
                 ),
-            )
+            ),
+            grant.pool if grant is not None else call.pool.policy.name,
         )
 
     async def _run(self, call: Call) -> None:
@@ -168,10 +169,16 @@ class Proxy:
         return True
 
     async def _answered_by_pool(self, call: Call, pool: str) -> bool:
-        """Ask the other pool; whatever it says is the answer. Its own fallback is not looked at, a grant there is."""
+        """Ask the other pool; whatever it says is the answer. Its own fallback is not looked at, a grant there is.
+
+        Without one the grant for the main pool counts: a breaker that opens must not lift anybody's quota.
+        """
         record, main, grant = call.record, call.pool, call.grant
         outcome, reason, decision = record.outcome, record.reason, record.decision
-        call.pool, call.grant = call.applied.pools[pool], call.applied.grants.get((record.tenant, pool))
+        call.pool, call.grant = (
+            call.applied.pools[pool],
+            call.applied.grants.get((record.tenant, pool), grant),
+        )
         record.fallback = True
         call.reply.extra = [(HEADER, b"pool")]
         call.ticket = self._arrive(call, f"{record.request_id}.f")

@@ -3,12 +3,15 @@
 import asyncio
 import gzip
 import json
+import time
 
 import msgspec
 import pytest
 
-from gateway.contract.snapshot import Snapshot
-from gateway.core.vocabulary import Outcome
+from gateway.contract.snapshot import FallbackSpec, Snapshot
+from gateway.core.events import Override, OverridesReceived, QuotaDenied, QuotaGranted
+from gateway.core.policy import BackendPolicy
+from gateway.core.vocabulary import Outcome, OverrideKind, ShedReason
 from gateway.sse import HOLD_LIMIT
 from tests.fakes.backend import DONE, FakeBackend, Json, Line, Raw, Sse, chat_chunk, event
 from tests.fakes.caller import chat
@@ -112,6 +115,15 @@ async def test_what_a_backend_says_after_the_end_of_its_coding_is_not_kept():
         await gateway.rest()
 
 
+@pytest.mark.parametrize("status", [204, 205, 206, 226, 299])
+async def test_a_success_without_a_whole_answer_is_none(status):
+    """A 205 with a body, passed on, would be read as two answers by whatever stands in front."""
+    raw = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" % status
+    async with FakeBackend(Raw((raw,), end="fin")) as backend, running(a_world(backend)) as gateway:
+        assert (await gateway.caller().send(chat())).status == 502
+        await gateway.rest()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_page_of_something_else_is_no_answer(stream):
     page = b"<html><script>alert(1)</script></html>"
@@ -199,6 +211,38 @@ async def test_a_caller_that_leaves_before_the_usage_comes_pays_for_what_it_has_
         await gateway.rest()
         (charged,) = quotas.settled.values()
         assert charged >= 50
+
+
+async def test_a_breaker_that_opens_lifts_nobodys_quota():
+    """The fallback pool needs no grant: then the one for the main pool bounds what is taken there."""
+    quotas = ScriptedQuotas()
+    asked: list[str] = []
+
+    def deny_the_second(ticket: str, _tenant: str, pool: str, _tokens: int) -> QuotaGranted | QuotaDenied:
+        asked.append(pool)
+        if len(asked) > 1:
+            return QuotaDenied(ticket, ShedReason.RATE_LIMITED, time.monotonic() + 5)
+        return QuotaGranted(ticket)
+
+    quotas.answer = deny_the_second
+    async with FakeBackend() as big, FakeBackend(Sse(2)) as small:
+        main, little = a_pool(fallback=FallbackSpec(pool="small", tiers=(0,))), a_pool("small", "tiny")
+        world = with_quota(a_world(big))
+        extra = msgspec.structs.replace(
+            world.backends[0], url=small.url, policy=BackendPolicy(name="be2", pool="small")
+        )
+        world = msgspec.structs.replace(world, pools=(main, little), backends=(*world.backends, extra))
+        async with running(world, quotas=quotas) as gateway:
+            forced = Override(
+                kind=OverrideKind.BREAKER, target="be1", value="open", expires_at=time.monotonic() + 60
+            )
+            gateway.keeper.feed(OverridesReceived((forced,)))
+            first, second = [await gateway.caller().send(chat()) for _ in range(2)]
+            assert (first.status, first.header("x-sluicegate-fallback")) == (200, "pool")
+            assert (second.status, second.error["reason"]) == (429, "rate_limited")
+            assert asked == ["pool", "pool"]
+            assert len(small.requests) == 1
+            await gateway.rest()
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_a_good_snapshot_has_no_problem():
         ("backends[0].credential", backend(credential="sk-a-secret-itself")),
         ("tenants", a_snapshot(tenants=(*PLAIN.tenants, *PLAIN.tenants))),
         ("tenants[1].name", a_snapshot(tenants=(*PLAIN.tenants, TenantSpec(name="a\nb")))),
+        ("tenants[1].name", a_snapshot(tenants=(*PLAIN.tenants, TenantSpec(name="a\n")))),
         ("grants", a_snapshot(grants=(a_grant(), a_grant()))),
         ("grants[0].tenant", grant(tenant="nobody")),
         ("grants[0].pool", grant(pool="nowhere")),
