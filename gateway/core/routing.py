@@ -127,12 +127,10 @@ class Backend:
 
     def is_usable(self, now: float) -> bool:
         """Whether it may be given a ticket now, as far as anything but its valve is concerned."""
-        if not self.is_configured or now < self.paused_until or now < self.held_until:
-            return False
-        breaker = self.breaker
-        if breaker.state is _CLOSED and not breaker.not_ready:
-            return True
-        return breaker.allows(now)
+        if self.is_configured and now >= self.paused_until and now >= self.held_until:
+            breaker = self.breaker
+            return (breaker.state is _CLOSED and not breaker.not_ready) or breaker.allows(now)
+        return False
 
     def fits(self, ask: Ask, longest_context: int) -> bool:
         """Whether its context holds the prompt. What fits nowhere goes anywhere: the engine's error says it best."""

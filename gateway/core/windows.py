@@ -4,7 +4,7 @@ Nothing here decides anything; each class states its formula and the bound it pr
 number changes nothing.
 """
 
-from math import isfinite
+from math import inf, isfinite
 
 _SLICES = 10
 
@@ -119,14 +119,17 @@ class StepReference:
 
     def learn(self, n: int, interval_s: float) -> None:
         """Take one decode-only step. Not finite or not positive: ignored."""
-        if not 0.0 < interval_s < float("inf"):
+        if not 0.0 < interval_s < inf:
             return
         self._count += 1
-        self.largest_n = max(self.largest_n, n)
+        if n > self.largest_n:
+            self.largest_n = n
         if self.mean is None:
             self.mean, self._mean_n = interval_s, float(n)
             return
-        weight = max(self.WEIGHT, 1.0 / self._count)
+        weight = 1.0 / self._count
+        if weight < self.WEIGHT:
+            weight = self.WEIGHT
         error = min(interval_s, self.CAP * self.step(n)) - self.mean
         distance = n - self._mean_n
         self.mean += weight * error
@@ -135,7 +138,8 @@ class StepReference:
         self._covariance = (1.0 - weight) * (self._covariance + weight * distance * error)
         if self._variance > self.MIN_VARIANCE:
             steepest = self.mean / self._mean_n
-            self._slope = min(max(0.0, self._covariance / self._variance), steepest)
+            slope = self._covariance / self._variance
+            self._slope = 0.0 if slope < 0.0 else slope if slope < steepest else steepest
 
 
 class LateRise:

@@ -51,7 +51,9 @@ def finished(state: State, event: Finished, now: float) -> None:
     backend = state.backends[ticket.backend]
     state.predictor.learn(ticket.tenant, ticket.pool, ticket.ask.output_tokens, output)
     _end(state, backend, ticket, (prompt, output), now)
-    _judged(state, backend, ticket, None, now)
+    backend.breaker.succeeded(ticket.attempt, now)
+    if backend.breaker.state is not backend.reported:
+        report(state, backend, "answered in full")
     if ticket.has_quota:
         state.out.append(new_settle(ticket.id, prompt + output))
     _freed(state, backend, now)
@@ -65,7 +67,8 @@ def failed(state: State, event: Failed, now: float) -> None:
     prompt, output = _used(ticket, event.prompt_tokens, event.output_tokens)
     backend = state.backends[ticket.backend]
     _end(state, backend, ticket, (prompt, output), now)
-    _judged(state, backend, ticket, event.fault, now)
+    backend.breaker.failed(ticket.attempt, event.fault, now)
+    report(state, backend, event.fault.value)
     if event.fault is not _CALLER_ERROR:
         _grant(state, ticket, FAILED_CREDIT, now)
     if ticket.has_quota:
@@ -154,16 +157,6 @@ def _answered(state: State, backend: Backend, ticket: Ticket, now: float) -> Non
     backend.breaker.answered(ticket.attempt, now)
     if backend.breaker.state is not backend.reported:
         report(state, backend, "probe answered")
-
-
-def _judged(state: State, backend: Backend, ticket: Ticket, fault: Fault | None, now: float) -> None:
-    if fault is None:
-        backend.breaker.succeeded(ticket.attempt, now)
-        if backend.breaker.state is not backend.reported:
-            report(state, backend, "answered in full")
-    else:
-        backend.breaker.failed(ticket.attempt, fault, now)
-        report(state, backend, fault.value)
 
 
 def _used(ticket: Ticket, prompt: int | None, output: int | None) -> tuple[int, int]:

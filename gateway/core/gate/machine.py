@@ -76,8 +76,8 @@ class Gate:
             configuration.expire_overrides(state, now)
         if state.expiries and state.expiries[0][0] <= now:
             admission.expire(state, now)
-        self._take(event, now)
-        self._set_alarm(now)
+        self._take(state, event, now)
+        self._set_alarm(state, now)
         return out
 
     def view(self, now: float) -> GateView:
@@ -91,8 +91,7 @@ class Gate:
             return 1.0
         return known.pressure(known.queues.tier(tier), max(now, self._state.now))
 
-    def _take(self, event: Event, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # one flat case per event
-        state = self._state
+    def _take(self, state: State, event: Event, now: float) -> None:  # noqa: C901, PLR0912, PLR0915  # a case per event
         match event:
             case Progress():
                 lifecycle.progress(state, event, now)
@@ -136,9 +135,9 @@ class Gate:
             pool.roll(now)
         pump_all(state, now)
 
-    def _set_alarm(self, now: float) -> None:
+    @staticmethod
+    def _set_alarm(state: State, now: float) -> None:
         """Ask to be woken: at the next tick while there is a ticket, and when something becomes possible."""
-        state = self._state
         due, wake_at = math.inf, state.wake_at
         if state.tickets:
             due = state.next_tick if state.next_tick > now else now + TICK_S

@@ -114,7 +114,8 @@ class Pace:
         if step > 0.0:
             ratio = interval / (step + prefill * self.prefill_cost)
             self.slow += _SLOW_WEIGHT * ((ratio if ratio < _SLOW_CAP else _SLOW_CAP) - self.slow)
-            self._note_slow(now)
+            if self.slow > SLOW or self._slow_since is not None:
+                self._note_slow(now)
         if n > 0:
             self.tpot.add(interval)
         if prefill >= self._chunk / 8 and (not was_slow or self._cost_samples < _FIRST_COSTS):
