@@ -4,7 +4,7 @@ Idempotent: what is there stays as it is, except that named backends follow thei
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth import get_user_model
@@ -15,6 +15,8 @@ from control.services import keys, people, records
 from gateway.core.policy import TierPolicy, default_tiers
 
 OPERATOR = "operator"
+CPU_TTFT_OBJECTIVES_S = (4.0, 8.0, 30.0)  # by rank; docs/scenarios.md, profiles `cpu` and `llama`
+CPU_OUTPUT_COST = 4.0
 TENANTS = (
     ("support-chat", "Support chat", 0),
     ("code-agent", "Code agent", 1),
@@ -34,12 +36,16 @@ class DemoBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What to install. `retry_after_max_s` caps every tier's Retry-After where it is given (tests are impatient)."""
+    """What to install. `retry_after_max_s` caps every tier's Retry-After where it is given (tests are impatient).
+
+    `has_cpu_engine`: the objectives and the price of an output token that fit an engine without a GPU.
+    """
 
     pool: str
     models: tuple[str, ...]
     backends: tuple[DemoBackend, ...]
     retry_after_max_s: int | None = None
+    has_cpu_engine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class DemoKey:
         return f"DemoKey({self.tier}, {self.tenant})"
 
 
-def install_tiers(actor: Actor, retry_after_max_s: int | None = None) -> None:
+def install_tiers(
+    actor: Actor, retry_after_max_s: int | None = None, ttft_objectives_s: Sequence[float] = ()
+) -> None:
     """The three tiers and their queue policies, where there are none yet."""
     if Tier.objects.exists():
         return
@@ -70,7 +78,10 @@ def install_tiers(actor: Actor, retry_after_max_s: int | None = None) -> None:
             retry_after_max_s=min(tier.queue.retry_after_max_s, retry_after_max_s or 60),
         )
         records.write(actor, queue)
-        records.write(actor, _tier(tier, queue))
+        row = _tier(tier, queue)
+        if ttft_objectives_s:
+            row.ttft_objective_s = ttft_objectives_s[tier.rank]
+        records.write(actor, row)
 
 
 def _tier(tier: TierPolicy, queue: QueuePolicy) -> Tier:
@@ -98,7 +109,7 @@ def install_demo(actor: Actor, demo: Demo, is_known: Callable[[str], bool]) -> t
         Invalid: a name or URL is wrong; then nothing was changed.
     """
     with records.together():
-        install_tiers(actor, demo.retry_after_max_s)
+        install_tiers(actor, demo.retry_after_max_s, CPU_TTFT_OBJECTIVES_S if demo.has_cpu_engine else ())
         pool = _pool(actor, demo)
         for backend in demo.backends:
             _backend(actor, pool, backend)
@@ -115,6 +126,8 @@ def _pool(actor: Actor, demo: Demo) -> Pool:
             fallback_text="The assistant is resting for a moment. Please try again shortly.",
             fallback_tiers=[0],
         )
+        if demo.has_cpu_engine:
+            pool.output_cost = CPU_OUTPUT_COST
         records.write(actor, pool)
     return pool
 

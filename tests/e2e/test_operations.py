@@ -106,7 +106,7 @@ def test_a_queue_policy_changed_in_the_admin_holds_at_the_gateway_within_a_secon
 ) -> None:
     status, reason, took_s = call(system, "P1")
     assert (status, reason) == (429, "deadline")
-    assert took_s > 2.0  # .8 x its objective of 4 s, less .2 s
+    assert took_s > 2.0  # .8 x its objective of 8 s, less .2 s
     before = revision(system)
     path = operator.row("queuepolicy", "agent-workflow")
     kept = shown(operator.get(path))

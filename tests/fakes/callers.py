@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import openai
 
@@ -14,16 +15,17 @@ MESSAGES = [{"role": "user", "content": "say something about rivers and the gate
 class Tally:
     """What happened to one tier's calls."""
 
-    latencies_s: list[float] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)  # of answered calls, SDK retries included
+    ttfts_s: list[float] = field(default_factory=list)  # the same, to the first token
     refusals: list[openai.RateLimitError] = field(default_factory=list)
     retried_and_answered: int = 0
     errors: list[Exception] = field(default_factory=list)
 
-    @property
-    def p95_s(self) -> float:
-        """95th percentile of the calls that were answered, SDK retries included."""
-        ordered = sorted(self.latencies_s)
-        return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+
+def p95(values: list[float]) -> float:
+    """95th percentile: the value that at most one in twenty exceeds."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,24 @@ async def _caller(
             began = time.monotonic()
             try:
                 raw = await client.chat.completions.with_raw_response.create(
-                    model="tiny", messages=MESSAGES, max_tokens=max_tokens
+                    model="tiny", messages=MESSAGES, max_tokens=max_tokens, stream=True
                 )
-                assert raw.parse().choices[0].message.content
+                ttft_s = await _read(raw.parse(), began)
                 tally.latencies_s.append(time.monotonic() - began)
+                tally.ttfts_s.append(ttft_s)
                 tally.retried_and_answered += raw.retries_taken > 0
             except openai.RateLimitError as refusal:
                 tally.refusals.append(refusal)
             except openai.OpenAIError as error:
                 tally.errors.append(error)
             await asyncio.sleep(dice.random())
+
+
+async def _read(stream: openai.AsyncStream[Any], began: float) -> float:
+    """Read an answer to its end; returns when its first token came, after `began`."""
+    ttft_s = None
+    async for chunk in stream:
+        if ttft_s is None and chunk.choices and chunk.choices[0].delta.content:
+            ttft_s = time.monotonic() - began
+    assert ttft_s is not None, "an answer without a token"
+    return ttft_s

@@ -47,7 +47,7 @@ class System:
         backends: Sequence[str],
         model: str = "tiny",
         environment: Mapping[str, str] | None = None,
-        seed: Sequence[str] = ("--retry-after-max=5",),
+        seed: Sequence[str] = ("--retry-after-max=5", "--cpu-engine"),
     ) -> None:
         self.state = state
         self._backends = backends

@@ -42,6 +42,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--retry-after-max", type=int, default=None, metavar="S", help="caps Retry-After, 1 to 60 s"
         )
+        parser.add_argument(
+            "--cpu-engine", action="store_true", help="objectives that an engine without a GPU can meet"
+        )
 
     def handle(self, *_: object, **options: Any) -> None:  # noqa: ANN401  # Django's own signature
         """Do it, all or nothing."""
@@ -52,6 +55,7 @@ class Command(BaseCommand):
             models=models,
             backends=tuple(_parse_backend(text) for text in options["backend"]),
             retry_after_max_s=options["retry_after_max"],
+            has_cpu_engine=options["cpu_engine"],
         )
         kept = _Credentials(Path(settings.STATE_DIR) / "credentials.json")
         try:

@@ -1,8 +1,10 @@
 """Through the command, as `make up` calls it: see also tests/control/test_commands.py."""
 
+import dataclasses
+
 import pytest
 
-from control.models import Backend, Grant, Tier
+from control.models import Backend, Grant, Pool, Tier
 from control.services import Invalid, demo, records
 from tests.fakes.installation import ALICE
 
@@ -65,6 +67,12 @@ def test_a_bad_address_installs_nothing_at_all(db):
 def test_the_cap_on_retry_after_holds_for_every_tier(db):
     demo.install_tiers(ALICE, retry_after_max_s=5)
     assert {tier.queue.retry_after_max_s for tier in Tier.objects.all()} == {5}
+
+
+def test_an_engine_without_a_gpu_gets_objectives_that_it_can_meet(db):
+    demo.install_demo(ALICE, dataclasses.replace(wanted(), has_cpu_engine=True), lambda _: False)
+    assert [tier.ttft_objective_s for tier in Tier.objects.order_by("rank")] == [4.0, 8.0, 30.0]
+    assert Pool.objects.get().output_cost == 4.0
 
 
 def test_keys_are_not_in_a_representation(db):
