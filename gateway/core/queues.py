@@ -208,10 +208,11 @@ class TierQueue:
             if not bucket:
                 del sizes[before]
         if after:
-            if after in sizes:
-                sizes[after][tenant.name] = tenant
-            else:
+            known = sizes.get(after)
+            if known is None:
                 sizes[after] = {tenant.name: tenant}
+            else:
+                known[tenant.name] = tenant
         if after > self.largest or self.largest not in sizes:
             self.largest = after
 
@@ -256,7 +257,7 @@ class PoolQueues:
 
     def charge(self, ticket: Ticket, cost: int, weight: float) -> None:
         """Charge a dispatch, or (negative) settle it: the counters of its tenant and of its tier."""
-        tier = self.tier(ticket.tier)
+        tier = self.by_rank.get(ticket.tier) or self.tiers[-1]
         tier.charge(ticket.tenant, cost / weight)
         tier.counter += cost / tier.policy.weight
 
