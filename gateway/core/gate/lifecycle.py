@@ -123,6 +123,8 @@ def abandoned(state: State, event: Abandoned, now: float) -> None:
 
 def _abandon_in_flight(state: State, ticket: Ticket, event: Abandoned, now: float) -> None:
     prompt, output = _used(ticket, None, event.output_tokens)
+    if not output:
+        prompt = _computed(state, ticket, now)
     backend = state.backends[ticket.backend]
     state.out.append(Abort(ticket.id, ticket.backend))
     _end(state, backend, ticket, (prompt, output), now)
@@ -166,6 +168,19 @@ def _used(ticket: Ticket, prompt: int | None, output: int | None) -> tuple[int, 
     if prompt is None:
         prompt = ticket.prompt_tokens if output else 0
     return prompt, output
+
+
+def _computed(state: State, ticket: Ticket, now: float) -> int:
+    """How much of its prompt an engine has computed for a ticket whose first token has not come: by the time it had.
+
+    Were this nothing, callers that always leave just before the first token would have the engine for themselves.
+    """
+    spent_s, usual_s = now - ticket.dispatched_at, state.pools[ticket.pool].shedding.ttft_s
+    if spent_s <= 0.0:
+        return 0
+    return (
+        round(ticket.prompt_tokens * min(1.0, spent_s / usual_s)) if usual_s > 0.0 else ticket.prompt_tokens
+    )
 
 
 def _end(state: State, backend: Backend, ticket: Ticket, used: tuple[int, int], now: float) -> None:

@@ -576,6 +576,26 @@ def test_an_abandoned_dispatch_is_aborted_and_settled_by_what_was_used():
         book.sent(("b", "b0"))
 
 
+def test_who_always_leaves_before_the_first_token_pays_for_the_prompt_that_was_computed():
+    with Playbook(seats_policy(4)) as book:
+        book.arrive("usual")
+        book.take()
+        book.feed(Progress("b0", (("usual", 1),)), at=2.0)  # first tokens take about this long here
+        book.waits()
+        settled = []
+        for name, stay_s in (("at-once", 0.0), ("early", 0.05), ("late", 9.0)):
+            book.arrive(name, has_quota=True)
+            book.take()
+            book.feed(QuotaGranted(name))
+            book.take()
+            book.feed(Abandoned(name), at=book.now + stay_s)
+            settled += [command.tokens for command in book.take() if isinstance(command, SettleQuota)]
+        assert settled[0] == 0
+        assert 0 < settled[1] < 100
+        assert settled[2] == 100
+        assert balanced(book)
+
+
 def test_an_abandoned_dispatch_pays_a_fifth_of_a_retry():
     with Playbook(seats_policy(1)) as book:
         for index in range(5):
@@ -1128,6 +1148,14 @@ def test_a_new_backend_starts_slowly():
         book.tick(at=10.0)
         book.sent(("a2", "b1"), ("a3", "b1"))
         assert names
+        assert balanced(book)
+
+
+def test_the_backends_of_the_first_snapshot_are_not_new():
+    served = seats_policy(4)
+    with Playbook(replace(served, pools=(), backends=())) as book:  # as a gateway process starts
+        book.feed(Configured(served))
+        assert len(book.fill(4)) == 4
         assert balanced(book)
 
 
