@@ -86,16 +86,20 @@ def _unindexed(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 
 def _merge_list(have: list[Any], more: list[Any]) -> None:
+    known = {index: part for part in have if (index := _index(part)) is not None}
     for part in more:
-        index = part.get("index") if isinstance(part, dict) else None
-        if index is None:
+        index = _index(part)
+        if index is None or index not in known:
             have.append(part)
-            continue
-        known = next((p for p in have if isinstance(p, dict) and p.get("index") == index), None)
-        if known is None:
-            have.append(part)
+            if index is not None:
+                known[index] = part
         else:
-            _merge(known, part)
+            _merge(known[index], part)
+
+
+def _index(part: Any) -> int | str | None:  # noqa: ANN401  # any JSON value
+    index = part.get("index") if isinstance(part, dict) else None
+    return index if isinstance(index, int | str) else None
 
 
 def _without_index(parts: Any) -> Any:  # noqa: ANN401  # any JSON value

@@ -86,6 +86,20 @@ async def test_a_pit_of_brackets_from_a_backend_is_no_crash(payload, stream):
         assert 500 not in {e.status for e in gateway.told}
 
 
+async def test_a_hundred_thousand_indexed_parts_do_not_stop_this_process():
+    """Looked up one by one they took the square of their number: minutes in which nobody is served."""
+    parts = [{"index": n, "function": {"arguments": "x"}} for n in range(100_000)]
+    body = EVENTS + chat_chunk({"tool_calls": parts}) + chat_chunk({"tool_calls": parts}, "stop") + DONE
+    async with FakeBackend(Raw((body,), end="fin")) as backend, running(a_world(backend)) as gateway:
+        async with asyncio.timeout(20):
+            answer = await gateway.caller().send(chat())
+        assert answer.status == 200
+        calls = answer.json["choices"][0]["message"]["tool_calls"]
+        assert len(calls) == 100_000
+        assert calls[7]["function"]["arguments"] == "xx"
+        await gateway.rest()
+
+
 @pytest.mark.parametrize("lie", [10**30, 10**12, -5, 0, None, "7", 1.5, [], True])
 async def test_a_lie_about_usage_is_not_charged_to_a_tenant(lie):
     quotas = ScriptedQuotas()
