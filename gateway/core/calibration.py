@@ -5,7 +5,7 @@ seats), never a limit: that belongs to the fast loop of each gateway. Derivation
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, isfinite
 
 KAPPA_MIN, KAPPA_MAX = 0.3, 3.0
@@ -28,6 +28,7 @@ class Calibration:
     kappa: float = 1.0
     measured_tokens: float = 0.0  # EWMA of kv_ratio * capacity
     counted_tokens: float = 0.0  # EWMA of the sum of the gateways' kv_tokens
+    is_informed: bool = False  # a gauge told of KV or preemptions: before, gateways keep their own target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,12 @@ class Sample:
 def calibrate(known: Calibration, sample: Sample) -> Calibration:
     """Move what is known by one sample; stale or missing evidence moves nothing, or slowly towards caution."""
     dt = sample.elapsed_s
+    is_stale = sample.age_s is None or sample.age_s > STALE_S
+    if not is_stale and (sample.kv_ratio is not None or sample.preemptions_per_s is not None):
+        known = replace(known, is_informed=True)
     if not (isfinite(dt) and dt > 0):
         return known
-    if sample.age_s is None or sample.age_s > STALE_S:
+    if is_stale:
         return _grown_old(known, sample.age_s, dt)
     return _learn_kappa(_follow_preemptions(known, sample.preemptions_per_s, dt), sample)
 
@@ -57,7 +61,7 @@ def _grown_old(known: Calibration, age_s: float | None, dt: float) -> Calibratio
         return known
     step = STALE_PULL_PER_S * dt
     target = known.kv_target + max(-step, min(step, STALE_TARGET - known.kv_target))
-    return Calibration(target, known.kappa, known.measured_tokens, known.counted_tokens)
+    return replace(known, kv_target=target)
 
 
 def _follow_preemptions(known: Calibration, preemptions_per_s: float | None, dt: float) -> Calibration:
@@ -71,7 +75,7 @@ def _follow_preemptions(known: Calibration, preemptions_per_s: float | None, dt:
     else:
         target += KV_TARGET_RISE_PER_S * dt
     target = max(min(KV_TARGET_MIN, known.kv_target), min(KV_TARGET_MAX, target))
-    return Calibration(target, known.kappa, known.measured_tokens, known.counted_tokens)
+    return replace(known, kv_target=target)
 
 
 def _learn_kappa(known: Calibration, sample: Sample) -> Calibration:
@@ -88,7 +92,7 @@ def _learn_kappa(known: Calibration, sample: Sample) -> Calibration:
     measured = _towards(known.measured_tokens or known.kappa * before, kv_ratio * capacity, gain)
     average = _towards(before, counted, gain)
     kappa = max(KAPPA_MIN, min(KAPPA_MAX, measured / average)) if average > 0 else known.kappa
-    return Calibration(known.kv_target, kappa, measured, average)
+    return replace(known, kappa=kappa, measured_tokens=measured, counted_tokens=average)
 
 
 def _towards(average: float, value: float, gain: float) -> float:

@@ -49,7 +49,7 @@ def test_an_engine_may_not_raise_the_limit_above_the_policy() -> None:
 def test_without_telemetry_bounds_come_from_the_policy_and_nothing_is_claimed() -> None:
     bounds = Tuner().step(a_snapshot(), histories(1.0), {}, NOW, V)
     row = only(bounds)
-    assert (bounds.epoch, bounds.seq, row.limit_max, row.kappa, row.kv_target) == (3, 7, 256, 1.0, 0.9)
+    assert (bounds.epoch, bounds.seq, row.limit_max, row.kappa, row.kv_target) == (3, 7, 256, None, None)
     assert (row.engine_running, row.engine_waiting, row.kv_ratio, row.scraped_at) == (None,) * 4
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,8 @@ def test_stale_telemetry_freezes_and_long_stale_telemetry_pulls_towards_caution(
 
 @pytest.mark.parametrize("elapsed_s", [0.0, -1.0, math.nan, math.inf])
 def test_no_time_moves_nothing(elapsed_s: float) -> None:
-    assert calibrate(KNOWN, sample(elapsed_s=elapsed_s, preemptions_per_s=9.0)) == KNOWN
+    informed = replace(KNOWN, is_informed=True)
+    assert calibrate(informed, sample(elapsed_s=elapsed_s, preemptions_per_s=9.0)) == informed
 
 
 def test_a_fifth_is_shared_evenly_and_the_rest_by_demand() -> None:
@@ -125,3 +127,12 @@ def test_shares_sum_to_one_and_seats_to_the_total(
 def test_ties_rotate_so_that_no_gateway_gets_every_odd_seat() -> None:
     share = {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}
     assert [max(seats(share, 4, n), key=seats(share, 4, n).__getitem__) for n in range(3)] == ["a", "b", "c"]
+
+
+def test_only_a_fresh_gauge_informs_and_it_stays_informed() -> None:
+    assert not calibrate(KNOWN, sample(age_s=None)).is_informed
+    assert not calibrate(KNOWN, sample(age_s=9.0)).is_informed
+    assert not calibrate(KNOWN, sample(kv_ratio=None, preemptions_per_s=None)).is_informed
+    informed = calibrate(KNOWN, sample(elapsed_s=0.0, preemptions_per_s=None))
+    assert informed.is_informed
+    assert calibrate(informed, sample(age_s=None)).is_informed
