@@ -897,6 +897,18 @@ def test_a_broken_backend_is_skipped_and_probed():
         book.sent(("b", "b0"))
 
 
+def test_a_probe_that_is_answered_at_one_go_closes_the_breaker():
+    with Playbook(breaker_policy(4)) as book:
+        break_backend(book)
+        book.tick(at=5.0)
+        book.take()
+        book.arrive("probe")
+        book.sent(("probe", "b0"))
+        book.finish("probe", 10, 3)
+        [change] = book.take()
+        assert (change.after, change.why) == (BreakerState.CLOSED, "answered in full")
+
+
 def test_the_other_backend_takes_over():
     with Playbook(breaker_policy(1, 1)) as book:
         for name in ("x", "y", "z"):

@@ -51,6 +51,12 @@ def test_the_least_burdened_one_is_chosen():
     assert "in_flight=3 limit=20.0 closed" in repr(busy)
 
 
+def test_a_backend_without_weight_is_the_last_to_be_chosen():
+    nothing, busy = backend("nothing", weight=0.0), backend("busy")
+    carry(busy, 3)
+    assert chosen(nothing, busy) == (busy, None)
+
+
 def test_of_equals_the_one_used_longest_ago_is_chosen():
     first, second = backend("first"), backend("second")
     carry(second, 1)
