@@ -76,6 +76,9 @@ def _configure_backends(state: State, before: GatePolicy, now: float, *, is_star
         backend = state.backends.get(name)
         if backend is None:
             _add_backend(state, policy, now, is_start=is_start)
+            # A gate that had nothing to serve has only started itself: its backends are as warm as others left them.
+            if not is_start and before.pools:
+                state.backends[name].start_slowly(now)
         else:
             _change_backend(state, backend, policy, before, now)
     for name, backend in list(state.backends.items()):
@@ -92,7 +95,6 @@ def _add_backend(state: State, policy: BackendPolicy, now: float, *, is_start: b
     valve = new_valve(pool, policy, state.policy.tiers, now, gateways=state.policy.gateways)
     backend = state.backends[policy.name] = Backend(policy, pool, valve, now)
     if not is_start:
-        backend.start_slowly(now)
         backend.bound(BackendBounds(backend=policy.name), state.share, now)
 
 
