@@ -3,6 +3,8 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 from gateway.simulation.scenarios import anchors, report
 from gateway.simulation.scenarios.cases import Case, Outcome
@@ -14,6 +16,7 @@ from gateway.simulation.scenarios.targets import Target, all_targets, jump_contr
 
 QUICK_SEEDS = (101, 102, 103)
 FULL_SEEDS = tuple(range(101, 111))
+MARKER = "<!-- what follows is written by the command -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,21 +37,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.only:
         lines.append(report.jump_control(control, book, seeds))
         lines += [report.anchor_line(finding) for finding in anchors.findings(book)]
-    sys.stdout.write(f"Seeds {', '.join(map(str, seeds))}; {len(cases)} runs.\n\n{report.text(lines)}\n")
-    return _judge(lines)
+    seeds_told = ", ".join(map(str, seeds))
+    printed = f"Seeds {seeds_told}; {len(cases)} runs.\n\n{report.text(lines)}\n\n{_summary(lines)}"
+    sys.stdout.write(printed)
+    if options.write is not None:
+        _write(options.write, printed, sys.argv[1:] if arguments is None else arguments)
+    return 1 if any(line.complaint is not None for line in lines) else 0
 
 
-def _judge(lines: Sequence[Line]) -> int:
+def _summary(lines: Sequence[Line]) -> str:
     complaints = [line for line in lines if line.complaint is not None]
     short = sum(line.is_short_of_aim and line.complaint is None for line in lines)
-    sys.stdout.write(
-        f"\n{len(lines)} lines, {len(complaints)} with a complaint, {short} short of their aim.\n"
-    )
-    for line in complaints:
-        sys.stdout.write(
-            f"{line.cells[0]}: {line.cells[1]}: {line.complaint}: {line.cells[4]}, {line.cells[2]}\n"
-        )
-    return 1 if complaints else 0
+    told = [f"{len(lines)} lines, {len(complaints)} with a complaint, {short} short of their aim."]
+    told += [
+        f"{line.cells[0]}: {line.cells[1]}: {line.complaint}: {line.cells[4]}, {line.cells[2]}"
+        for line in complaints
+    ]
+    return "\n".join(told) + "\n"
+
+
+def _write(path: Path, printed: str, arguments: Sequence[str]) -> None:
+    """Put the table behind the document's marker, with the date and the command."""
+    head, marker, _ = path.read_text().partition(MARKER)
+    if not marker:
+        raise SystemExit(f"{path} has no line {MARKER}")
+    today = datetime.now(UTC).date().isoformat()
+    command = " ".join(["python -m gateway.simulation.scenarios", *arguments])
+    path.write_text(f"{head}{MARKER}\n\n{today}, `{command}`. {printed}")
 
 
 def _run(cases: set[Case], processes: int) -> dict[Case, Outcome]:
@@ -74,6 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only", nargs="+", metavar="WORD", help="only targets whose profile/play contains a word"
     )
     parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this document too")
     parser.add_argument(
         "--sweep",
         nargs="*",

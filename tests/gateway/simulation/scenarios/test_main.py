@@ -64,3 +64,25 @@ def test_it_sweeps_when_asked(monkeypatch):
     monkeypatch.setattr(command, "sweep", wanted.append)
     assert command.main(["--sweep", "gpu/long"]) == 0
     assert wanted == [("gpu/long",)]
+
+
+def test_it_writes_the_table_behind_the_marker_of_a_document(runs, tmp_path):
+    document = tmp_path / "scenarios.md"
+    document.write_text(f"# Head\n\n{command.MARKER}\n\nold\n")
+    runs(0.99)
+    arguments = ["--only", "gpu/storm", "--seeds", "1", "--write", str(document)]
+    assert command.main(arguments) == 0
+    text = document.read_text()
+    assert text.startswith("# Head")
+    assert "old" not in text
+    assert "--only gpu/storm --seeds 1" in text
+    assert "| gpu storm" in text
+
+
+def test_a_document_without_the_marker_is_left_alone(runs, tmp_path):
+    document = tmp_path / "other.md"
+    document.write_text("mine")
+    runs(0.99)
+    with pytest.raises(SystemExit, match="has no line"):
+        command.main(["--only", "gpu/storm", "--seeds", "1", "--write", str(document)])
+    assert document.read_text() == "mine"
