@@ -13,8 +13,10 @@ m = min(CHUNK, snap + fresh): what had been sent when the step began, not what i
 
 Beyond the formulas: the first eight prefill samples are averaged with the start value however slow they look, or one
 far too small would call every prefill slow and never be corrected. A pass that follows within .3 step(n) and repeats no
-stream belongs to the same step (sockets are read one after the other). A lagged pass teaches nothing, nor does the
-interval that it begins.
+stream belongs to the same step (sockets are read one after the other). Passes within .3 step(n) of one another are steps
+that were held back and came together: they share the time since the last such group, so that a network or a busy engine
+process that delivers in bursts looks neither several times faster nor, between two bursts, silent. A lagged pass teaches
+nothing, nor does the interval that it begins.
 """
 
 from gateway.core.windows import Ewma, StepReference
@@ -30,6 +32,7 @@ _FIRST_COSTS = 8
 _FROZEN_S = 30.0
 _SAME_STEP = 0.3
 _NEW_BATCH = 1.25
+_TOGETHER_WEIGHT = 0.05
 
 
 class Pace:
@@ -38,11 +41,14 @@ class Pace:
     __slots__ = (
         "_chunk",
         "_cost_samples",
+        "_group",
+        "_group_at",
         "_is_tainted",
         "_rate",
         "_rate_n",
         "_slow_since",
         "_snap",
+        "_together",
         "last_chunk_at",
         "prefill_cost",
         "reference",
@@ -57,6 +63,9 @@ class Pace:
         self._chunk = chunk_tokens
         self._snap = 0
         self._is_tainted = False
+        self._group = 1  # steps that came together with the last one,
+        self._group_at = now  # the first of them at this instant
+        self._together = 1.0  # how many usually do
         self._slow_since: float | None = None
         self._cost_samples = 0
         self._rate = 0.0  # the last prefill rate,
@@ -75,7 +84,8 @@ class Pace:
         if not is_idle:
             return self.steps
         self._snap = self.todo
-        self.last_chunk_at = now
+        self.last_chunk_at = self._group_at = now
+        self._group = 1
         self._is_tainted = False
         return -1
 
@@ -92,10 +102,16 @@ class Pace:
         prefill = self._snap + fresh
         if prefill > self._chunk:
             prefill = self._chunk
-        interval = now - self.last_chunk_at
-        if not (lagged or self._is_tainted) and interval > 0.0:
-            self._learn(n, prefill, interval, now, was_pending=was_pending)
-        self._is_tainted = lagged
+        since = now - self._group_at
+        if since < _SAME_STEP * self.reference.step(n) and not (lagged or self._is_tainted):
+            self._group += 1
+        else:
+            group, self._group, self._group_at = self._group, 1, now
+            if group > 1 or self._together > 1.0:
+                self._together += _TOGETHER_WEIGHT * (group - self._together)
+            if not (lagged or self._is_tainted) and since > 0.0:
+                self._learn(n, prefill, since / group, now, was_pending=was_pending)
+            self._is_tainted = lagged
         self.todo = self.todo - prefill if self.todo > prefill else 0
         self.last_chunk_at = now
         self.steps += 1
@@ -151,7 +167,7 @@ class Pace:
         if waited < _NOT_SILENT * mean:
             return slow
         expected = self.reference.step(n) + min(self.todo, self._chunk) * self.prefill_cost
-        silence = waited / expected
+        silence = waited / (expected * self._together)
         return silence if silence > SILENT and silence > slow else slow
 
     def prefill_rate(self, n: int) -> float:

@@ -242,3 +242,39 @@ def test_measured_slowness_outlasts_a_shorter_silence():
 def test_a_pass_soon_after_another_belongs_to_the_same_step(after, same):
     pace, now = pace_of(0.02)
     assert pace.is_same_step(4, now + after) is same
+
+
+def test_steps_that_come_in_bursts_look_neither_fast_nor_slow_nor_silent():
+    pace, now = pace_of(0.02)
+    for _ in range(100):  # four steps held back and delivered together, 20 ms each on average
+        now += 0.08 - 0.0006
+        end_step(pace, now)
+        for _ in range(3):
+            now += 0.0002
+            end_step(pace, now)
+    assert pace.reference.step(4) == pytest.approx(0.02, rel=0.01)
+    assert pace.slow == pytest.approx(1.0, abs=0.01)
+    assert pace.tpot.value == pytest.approx(0.02, rel=0.01)
+    assert pace.slow_now(4, 4, now + 0.079) == pytest.approx(1.0, abs=0.05)
+    assert pace.slow_now(4, 4, now + 1.0) > 10.0, "a real silence is still one"
+
+
+def test_an_engine_that_became_several_times_faster_is_believed():
+    pace, now = pace_of(0.02)
+    for _ in range(1000):
+        now += 0.004
+        end_step(pace, now)
+    assert pace.reference.step(4) == pytest.approx(0.004, rel=0.1)
+
+
+def test_after_bursts_silence_is_noticed_as_before():
+    pace, now = pace_of(0.02)
+    for _ in range(20):
+        now += 0.04
+        end_step(pace, now)
+        now += 0.0001
+        end_step(pace, now)
+    for _ in range(200):
+        now += 0.02
+        end_step(pace, now)
+    assert pace.slow_now(4, 4, now + 0.04) == pytest.approx(2.0, abs=0.05)
