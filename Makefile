@@ -19,8 +19,8 @@ check: .venv/.dev ## Format, lint, import contracts, types, Django checks, tests
 	$(BIN)/ruff check --quiet .
 	$(BIN)/lint-imports --no-logo > .venv/lint-imports.log || (cat .venv/lint-imports.log; false)
 	$(BIN)/mypy
-	$(BIN)/python manage.py check --fail-level WARNING
-	$(BIN)/python manage.py makemigrations --check --dry-run
+	SLUICEGATE_STATE_DIR=.venv $(BIN)/python manage.py check --fail-level WARNING
+	SLUICEGATE_STATE_DIR=.venv $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m pytest -q -m "not slow and not bench" tests/gateway/core tests/gateway/contract
 
 scenarios: .venv/.dev ## Run the scenarios on the virtual clock and hold them against the targets

@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.db import connection
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+# The same examples each time, and no verdict on speed: a busy machine must not fail a property.
+hypothesis_settings.register_profile(
+    "calm", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("calm")
 
 _STATE = pytest.StashKey[Path]()
 
