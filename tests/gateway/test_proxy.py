@@ -651,7 +651,7 @@ async def test_the_record_of_an_answer_has_waits_first_token_and_pace():
         assert one.ttft_s is not None
         assert 0.05 <= one.ttft_s < one.total_s  # how much later depends on how busy the machine is
         assert one.tpot_s is not None
-        assert 0.01 < one.tpot_s < 0.06
+        assert one.tpot_s > 0.01
         assert two.wait_s is not None
         assert two.wait_s > 0.08
         assert (one.prompt_tokens, one.output_tokens) == (5, 5)
