@@ -12,7 +12,7 @@ from tests.fakes.frames import frame_at, publish
 from tests.fakes.installation import PASSWORD
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
     with running_chromium() as browser:
         yield browser
