@@ -97,7 +97,7 @@ async def test_beyond_so_many_streams_a_user_is_refused_and_others_are_not(valke
     assert (await tina.get("/live/")).status_code == 200
     await take(held.pop(), bool)
     async with asyncio.timeout(10):
-        while (await vera.get("/live/")).status_code != 200:  # noqa: ASYNC110  # the place comes back with the garbage
+        while (await vera.get("/live/")).status_code != 200:  # the place comes back with the garbage
             gc.collect()
             await asyncio.sleep(0.02)
 
