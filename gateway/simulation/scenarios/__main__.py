@@ -16,7 +16,7 @@ from gateway.simulation.scenarios.targets import Target, all_targets, jump_contr
 
 QUICK_SEEDS = (101, 102, 103)
 FULL_SEEDS = tuple(range(101, 111))
-MARKER = "<!-- what follows is written by the command -->"
+MARKER = "<!-- what follows is written by the command: --write docs/scenarios.md -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

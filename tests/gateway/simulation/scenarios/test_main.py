@@ -1,5 +1,7 @@
 """The command: what it prints, and when it fails."""
 
+from pathlib import Path
+
 import pytest
 
 from gateway.simulation.scenarios import __main__ as command
@@ -86,3 +88,7 @@ def test_a_document_without_the_marker_is_left_alone(runs, tmp_path):
     with pytest.raises(SystemExit, match="has no line"):
         command.main(["--only", "gpu/storm", "--seeds", "1", "--write", str(document)])
     assert document.read_text() == "mine"
+
+
+def test_the_document_of_the_project_has_the_marker():
+    assert command.MARKER in (Path(__file__).resolve().parents[4] / "docs" / "scenarios.md").read_text()
