@@ -103,7 +103,13 @@ class Pace:
         if prefill > self._chunk:
             prefill = self._chunk
         since = now - self._group_at
-        if since < _SAME_STEP * self.reference.step(n) and not (lagged or self._is_tainted):
+        mean = self.reference.mean
+        if (
+            mean is not None
+            and since < mean  # as it nearly never is: the step itself is worked out only then
+            and since < _SAME_STEP * self.reference.step(n)
+            and not (lagged or self._is_tainted)
+        ):
             self._group += 1
         else:
             group, self._group, self._group_at = self._group, 1, now
