@@ -148,7 +148,9 @@ class Gate:
         ):
             return  # as nearly always: nothing is due before the instant that was asked for
         if state.expiries:
-            due = min(due, state.next_expiry())
+            due = min(
+                due, max(state.next_expiry(), now)
+            )  # a ticket pushed back late may have expired in flight
         if state.alarms:
             due = min(due, max(state.alarms[0], now))
         if due < wake_at or (wake_at <= now and due < math.inf):
