@@ -107,11 +107,11 @@ def test_a_queue_without_a_bound_is_noticed(monkeypatch):
 
 
 def test_dice_that_are_not_written_down_are_noticed(monkeypatch):
-    real = State.__init__
+    real, gates = State.__init__, iter(range(10**9))
 
     def with_dice_of_its_own(self, policy, dice, recorder, now):
-        count = iter(range(10**9))
-        real(self, policy, lambda: (id(self) * 0.37 + next(count) * 0.618) % 1.0, recorder, now)
+        count, start = iter(range(10**9)), next(gates) * 0.37
+        real(self, policy, lambda: (start + next(count) * 0.618) % 1.0, recorder, now)
 
     monkeypatch.setattr(State, "__init__", with_dice_of_its_own)
     policy = some_policy(LimitAlgorithm.FIXED, default_drops(), 2, None)
